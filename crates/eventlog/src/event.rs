@@ -20,6 +20,11 @@ impl Offset {
     /// The offset of the first event of a log.
     pub const FIRST: Offset = Offset(1);
 
+    /// The offset of the last event that the log of a partition can have. The order of a write has
+    /// 40 bits for an offset, and the offset behind the last event is stored with such an order,
+    /// too.
+    pub const LAST: Offset = Offset((1 << 40) - 2);
+
     /// Returns the next offset.
     #[must_use]
     pub const fn next(self) -> Offset {

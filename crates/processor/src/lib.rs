@@ -19,6 +19,7 @@ mod gapless;
 mod group;
 mod handler;
 mod known_rows;
+mod lost_counters;
 mod meters;
 mod outdated;
 mod partition;

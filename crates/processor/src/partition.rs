@@ -14,6 +14,7 @@ use tokio::{
 use crate::{
     Application, Commands, PartitionEnd, Status, WriteAllowance,
     group::CommandGroup,
+    lost_counters::LostCounters,
     meters::PartitionMeters,
     partition_context::PartitionContext,
     state::LogEnd,
@@ -145,6 +146,7 @@ impl Partition {
             numbers,
             clock: clock.clone(),
             kinds,
+            lost_counters: LostCounters::default(),
             write_allowance,
             time: shared.time.clone(),
             log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), searched_to: Offset(0) },

@@ -13,6 +13,7 @@ use crate::{
     Application, WriteAllowance,
     event_time::EventTime,
     known_rows::KnownRows,
+    lost_counters::LostCounters,
     state::{GroupView, LogEnd, Overlay},
 };
 
@@ -26,6 +27,7 @@ pub(crate) struct PartitionContext {
     pub(crate) clock: Clock,
     /// The kinds of the workspaces that were used last. They have stored descriptors.
     pub(crate) kinds: LruCache<WsId, WsKind>,
+    pub(crate) lost_counters: LostCounters,
     pub(crate) write_allowance: WriteAllowance,
     pub(crate) time: EventTime,
     /// The end of the log as this node knows it.
@@ -41,12 +43,14 @@ impl PartitionContext {
         overlay: &'g Overlay,
         known_rows: &'g KnownRows,
     ) -> GroupView<'g> {
-        GroupView { overlay, known_rows, log: &self.log, log_end: self.log_end }
+        let Self { log, lost_counters, .. } = self;
+        GroupView { overlay, known_rows, log, log_end: self.log_end, lost_counters }
     }
 
-    /// Whether no late write of a former leader can put an event at the end of the log any more.
+    /// Whether no late write of a former leader can put an event at the end of the log any more. A
+    /// log that has no offset left needs no fence.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.log.is_fenced(self.log_end.epoch)
+        self.log_end.next > Offset::LAST || self.log.is_fenced(self.log_end.epoch)
     }
 
     /// Reads rows and numbers that no command needs. Returns the reason if the storage does not

@@ -9,7 +9,7 @@ use eventlog::{
 };
 use hashbrown::HashMap;
 
-use crate::known_rows::KnownRows;
+use crate::{known_rows::KnownRows, lost_counters::LostCounters};
 
 /// The changes of the commands of a group so far.
 #[derive(Debug, Default)]
@@ -44,6 +44,11 @@ impl Overlay {
         let (event, change) = *index.get(&(ws, id))?;
         let (place, changes) = &self.events[event];
         Some((Version { epoch: place.epoch, plog: place.plog }, &changes[change].record))
+    }
+
+    /// The number of events of a workspace.
+    pub(crate) fn events_of(&self, ws: WsId) -> u64 {
+        self.events.iter().filter(|(place, _)| place.ws == ws).count() as u64
     }
 
     pub(crate) fn clear(&mut self) {
@@ -104,6 +109,7 @@ pub(crate) struct GroupView<'g> {
     pub(crate) known_rows: &'g KnownRows,
     pub(crate) log: &'g Log,
     pub(crate) log_end: LogEnd,
+    pub(crate) lost_counters: &'g LostCounters,
 }
 
 /// A record that was read.

@@ -1,14 +1,29 @@
-//! The set of partitions that run on a node, and the ends of their logs.
+//! The set of partitions that run on a node, the ends of their logs, and their memory.
 
 #![allow(clippy::unwrap_used)]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use eventlog::{Epoch, Log, Offset, SingleNodeFence, TrustLevel, WsId};
+use eventlog::{
+    AppRow, Entry, Epoch, FencingEntry, Log, Offset, SingleNodeFence, TrustLevel, WsId,
+};
 use isequencer::standard;
-use processor::{NotDeployable, PartitionEnd, PartitionSettings, Partitions, Status};
+use istorage::{AppStorageExt, CallKind, Fault, Faulty};
+use processor::{
+    NotDeployable, PartitionEnd, PartitionSettings, Partitions, Refused, RejectionKind, Status,
+};
 use seqstorage::PartitionStorage;
-use shop::{ShopDatabase, ShopNodeSettings, article, create_workspace, cud};
+use shop::{
+    LateStorage, ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, create_workspace,
+    cud, sysvvm::StoredOffset,
+};
 
 #[tokio::test]
 async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
@@ -96,4 +111,98 @@ async fn the_end_of_a_log_is_behind_its_last_event_while_the_stored_offset_is_to
     for last in [None, Some(1), Some(2), Some(3)] {
         assert_eq!(end(last).await, Offset(4), "with the stored offset {last:?}");
     }
+}
+
+/// Makes partition 1 as if its log had events up to an offset.
+async fn ends_at(shop_db: &ShopDatabase, next: u64) {
+    let (epoch, plog, soon) = (Epoch(1), Offset(next - 1), shop_db.soon());
+    let last = FencingEntry { epoch, partition: 1, plog, time: shop_db.clock.wall() };
+    let (key, bytes) = (AppRow::Plog(1, plog).key(), Entry::Fencing(last).to_bytes());
+    shop_db.app.storage.put(key, bytes.into(), soon).await.unwrap();
+    let stored = StoredOffset { partition: 1, epoch: epoch.0, next };
+    let numbers = shop_db.system.numbers(&shop_db.app.entry);
+    numbers.store(&[], stored, || ready(Ok(soon))).await.unwrap();
+}
+
+async fn refusal(shop_db: &ShopDatabase, node: &ShopNode, ws: u64) -> (RejectionKind, String) {
+    match node.commands.run(cud(ws, article("a"), shop_db.soon())).await {
+        Err(Refused::Rejected(rejection)) => (rejection.kind, rejection.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The event at the last offset was acknowledged. But the offset behind it had no order of a write,
+/// so it could not be stored. Commands were told to try again, and no later leader ever got ready:
+/// the records behind the stored offset could not be read any more.
+#[tokio::test]
+async fn a_partition_without_an_offset_refuses_commands_and_still_starts() {
+    for level in [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two] {
+        let shop_db = ShopDatabase::in_memory().await;
+        let next = Offset::LAST.0 - 2;
+        ends_at(&shop_db, next).await;
+        // Only where writes may land late, a leader fences its log.
+        let late = LateStorage::of(Arc::clone(&shop_db.app.storage));
+        let settings = || {
+            let storage = Some(Arc::clone(&late) as _);
+            ShopNodeSettings { storage, ..ShopNodeSettings::at(level) }
+        };
+        let node = shop_db.node_of(1, TestFence::of(2), settings());
+        node.ready().await;
+        node.commands.run(create_workspace(1, shop_db.soon())).await.unwrap();
+        for name in ["second to last", "last"] {
+            node.commands.run(cud(1, article(name), shop_db.soon())).await.unwrap();
+        }
+        let at_the_end = refusal(&shop_db, &node, 1).await;
+        assert_eq!(at_the_end.0, RejectionKind::NoNumber);
+        assert!(at_the_end.1.contains("no offset left"), "{at_the_end:?}");
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
+
+        // The next leaders have no offset for a fencing entry, and need none.
+        for epoch in [3, 4] {
+            let node = shop_db.node_of(1, TestFence::of(epoch), settings());
+            node.ready().await;
+            assert_eq!(refusal(&shop_db, &node, 1).await, at_the_end);
+            let elsewhere = refusal(&shop_db, &node, 11).await;
+            assert_eq!(elsewhere.0, RejectionKind::NotFound, "{elsewhere:?}");
+            assert_eq!(node.stop().await, PartitionEnd::Stopped);
+        }
+        let behind = AppRow::Plog(1, Offset::LAST.next()).key();
+        let behind = shop_db.app.storage.get_linearizable(&behind, shop_db.soon()).await;
+        assert_eq!(behind.unwrap(), None);
+    }
+}
+
+/// The memory of a partition does not grow with its workspaces: it remembers the kinds of those
+/// that were used last.
+#[tokio::test]
+async fn a_partition_remembers_the_kinds_of_few_workspaces() {
+    let shop_db = ShopDatabase::in_memory().await;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&reads);
+    let counted = move |kind| {
+        let is_read = matches!(kind, CallKind::Get | CallKind::GetBatch | CallKind::GetValues);
+        counter.fetch_add(usize::from(is_read), Ordering::Relaxed);
+        Fault::None
+    };
+    let storage = Arc::clone(&shop_db.app.storage);
+    let storage = Arc::new(Faulty::scripted(storage, shop_db.clock.clone(), counted));
+    let mut settings = ShopNodeSettings::at(TrustLevel::Zero);
+    settings.storage = Some(storage);
+    settings.partition.workspaces = 2;
+    let node = shop_db.node(1, settings);
+    node.ready().await;
+    // Whether a command reads, although the numbers of its workspace are in memory.
+    let reads_kind = async |ws| {
+        let before = reads.load(Ordering::Relaxed);
+        node.commands.run(cud(ws, article("a"), shop_db.soon())).await.unwrap();
+        reads.load(Ordering::Relaxed) > before
+    };
+    for ws in [1, 11, 21] {
+        node.commands.run(create_workspace(ws, shop_db.soon())).await.unwrap();
+        reads_kind(ws).await;
+    }
+    assert!(!reads_kind(21).await && !reads_kind(11).await, "the last two");
+    assert!(reads_kind(1).await, "the one before");
+    assert!(!reads_kind(11).await && reads_kind(21).await, "it took the place of the oldest");
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }

@@ -6,8 +6,7 @@
 //! missing.
 
 use docnumbers::{DocNumber, Series, SeriesId};
-use eventlog::{Entry, Fields, Offset, Record, RecordChange, RecordId, Table, TableKind, Value};
-use futures::TryStreamExt;
+use eventlog::{Fields, Offset, Record, RecordChange, RecordId, Table, TableKind, Value};
 use tracing::{error, warn};
 
 use super::CommandContext;
@@ -16,11 +15,6 @@ use crate::{
     application::{NEXT, PERIOD, SERIES, counter_name, known},
     gapless::NextNumber,
 };
-
-/// The number of events that are searched for a counter record that is absent. The first number of
-/// a series in a workspace waits for this search. A longer one could take longer than its command
-/// may, in a workspace with a long log to which a series was added.
-const SEARCHED_EVENTS: u64 = 1_000;
 
 impl CommandContext<'_> {
     /// The next number of a gapless series. The number belongs to the period of the time of the
@@ -105,18 +99,13 @@ impl CommandContext<'_> {
     /// the storage has lost it. A simpler version makes the record. A bit of its key flips on the
     /// disk; the next command finds no record, and gives the first number a second time.
     async fn check_never_counted(&self, series: &Series, id: RecordId) -> Result<(), HandlerError> {
-        let from = Offset(self.wlog.0.saturating_sub(SEARCHED_EVENTS).max(Offset::FIRST.0));
-        let mut log = self.state.log.reader().wlog(self.ws, from, None);
-        let mut counted = None;
-        while let Some(entry) = log.try_next().await? {
-            if let Entry::Event(event) = entry
-                && event.changes.iter().any(|change| change.record.id == id)
-            {
-                counted = Some(event.place.wlog.0);
-            }
-        }
-        let Some(wlog) = counted else { return Ok(()) };
-        let (series, id, ws) = (series.id(), id.0, self.ws.0);
+        let (ws, state) = (self.ws, self.state);
+        // The events of the group are not written yet.
+        let stored = Offset(self.wlog.0 - state.overlay.events_of(ws));
+        let reader = state.log.reader();
+        let writer = state.lost_counters.last_writer(reader, (ws, id), stored).await?;
+        let Some(Offset(wlog)) = writer else { return Ok(()) };
+        let (series, id, ws) = (series.id(), id.0, ws.0);
         error!(ws, %series, record = id, wlog, "counter record is missing, although the log has it");
         let what = format!(
             "the storage has lost the counter record {id} of the series `{series}` in workspace \

@@ -164,10 +164,14 @@ impl CommandGroup {
             }
             Err(error @ JoinError::Storage(..)) => return Err(RunError::NoNumbers(error)),
         };
+        let no_number = |what| Rejection::new(RejectionKind::NoNumber, what);
+        if joined.offset().get() > Offset::LAST.0 {
+            let what = "the log of the partition has no offset left: the partition takes no \
+                        commands any more, and its data can be read";
+            return Err(no_number(what.to_owned()).into());
+        }
         let wlog = joined.next(standard::WLOG_OFFSET);
-        let wlog = Offset(
-            wlog.map_err(|error| Rejection::new(RejectionKind::NoNumber, error.to_string()))?,
-        );
+        let wlog = Offset(wlog.map_err(|error| no_number(error.to_string()))?);
         // The time of the event is fixed before the handler runs: the handler draws document
         // numbers of the period in which the event is.
         //

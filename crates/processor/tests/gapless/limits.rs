@@ -1,8 +1,7 @@
 //! Counters that cannot go on, and definitions that do not fit the counter record.
 
-use eventlog::{AppRow, RecordId, Value, WsId};
+use eventlog::{RecordId, Value, WsId};
 use isequencer::WsKind;
-use istorage::{AppStorageExt, Consistency, Outcome};
 use processor::{
     Application, Rejection, RejectionKind, SeriesPolicy,
     docnumbers::{Definition, Overflow, Reset, Series},
@@ -12,7 +11,7 @@ use shop::ShopNode;
 use crate::{
     peeks::no_number,
     rules::rejected,
-    scene::{COUNTER, PARTITION, Scene, WS, invoice},
+    scene::{COUNTER, Scene, WS, invoice},
 };
 
 /// An application whose invoices have numbers of this series.
@@ -130,32 +129,4 @@ async fn a_field_of_an_unknown_series_makes_no_row() {
     let reader = scene.shop_db.reader();
     let row = reader.record(WsId(WS), RecordId(322_680_000_131_072)).await;
     assert_eq!(row.unwrap(), None);
-}
-
-/// A bit of the key of a counter record flipped on the disk. The record was absent, so its series
-/// began again, and gave its numbers a second time without a word.
-#[tokio::test]
-async fn a_counter_record_that_the_storage_has_lost_is_not_made_again() {
-    let scene = Scene::of(application(Definition::new("a", "A{counter:1}"), "a")).await;
-    let node = scene.lead_in(&[WS]).await;
-    for number in ["A0", "A1"] {
-        assert_eq!(scene.write(&node, WS, vec![invoice(1)]).await.unwrap(), [number]);
-    }
-    scene.stop(&node).await;
-    let (storage, soon) = (&scene.shop_db.app.storage, scene.shop_db.soon());
-    let key = AppRow::Record(WsId(WS), COUNTER).key();
-    let old = storage.get(&key, Consistency::Plain, soon).await.unwrap().unwrap();
-    let deleted = storage.compare_and_delete(key, old, soon).await.unwrap();
-    assert_eq!(deleted, Outcome::Applied);
-    let other = WS + u64::from(PARTITION) * 10;
-    let node = scene.lead_in(&[other]).await;
-    for _ in 0..2 {
-        let refused = rejected(scene.write(&node, WS, vec![invoice(1)]).await);
-        let Rejection { kind, message } = refused;
-        assert_eq!(kind, RejectionKind::Internal);
-        assert!(message.contains("has lost the counter record 65601"), "{message}");
-        assert!(message.contains("which event 3 of the workspace wrote"), "{message}");
-    }
-    // A workspace that never drew begins with the first number.
-    assert_eq!(scene.write(&node, other, vec![invoice(1)]).await.unwrap(), ["A0"]);
 }

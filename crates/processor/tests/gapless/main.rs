@@ -11,6 +11,7 @@ mod crashes;
 mod dropped_writes;
 mod faults;
 mod limits;
+mod lost;
 mod numbers_of_log;
 mod peeks;
 mod rules;
