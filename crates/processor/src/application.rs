@@ -142,6 +142,14 @@ where
     name.parse().expect("a name that is written in this program is one")
 }
 
+/// The mistakes of tables that claim names or sequences of the system.
+fn tables_of_system(tables: &Schema) -> Vec<InvalidApplication> {
+    let names = tables.tables().map(Table::name).filter(|name| name.package() == "sys");
+    let names = names.map(|name| InvalidApplication::System(name.clone()));
+    let sequences = !tables.sequences().is_empty();
+    names.chain(sequences.then_some(InvalidApplication::SequencesInTables)).collect()
+}
+
 impl Application {
     /// The id of a descriptor: the record that names the kind of a workspace. A workspace without a
     /// descriptor does not exist.
@@ -153,12 +161,7 @@ impl Application {
     /// # Errors
     /// If tables are in the package `sys`.
     pub fn new(schema: Schema) -> Result<Application, InvalidApplication> {
-        let names = schema.tables().map(Table::name).filter(|name| name.package() == "sys");
-        let of_system = names.map(|name| InvalidApplication::System(name.clone())).collect();
-        causes::none_of(of_system, InvalidApplication::Several)?;
-        if !schema.sequences().is_empty() {
-            return Err(InvalidApplication::SequencesInTables);
-        }
+        causes::none_of(tables_of_system(&schema), InvalidApplication::Several)?;
         let descriptor = Table::singleton(known(DESCRIPTOR), DESCRIPTOR_ID)
             .with_field(known::<Name>(KIND), FieldType::String)
             .with_field(known::<Name>(NAME), FieldType::String);

@@ -17,12 +17,13 @@ use std::{fmt, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram};
 
-use crate::{Refused, Status, queue::Answered};
+use crate::{Busy, Refused, Status, queue::Answered};
 
 pub(crate) struct PartitionMeters {
     status: Gauge,
     done: Counter,
     repeated: Counter,
+    limited: Counter,
     busy: Counter,
     rejected: Counter,
     not_applied: Counter,
@@ -59,6 +60,7 @@ impl PartitionMeters {
             status: metrics::gauge!("processor_status", "partition" => label()),
             done: outcome("done"),
             repeated: outcome("repeated"),
+            limited: outcome("limited"),
             busy: outcome("busy"),
             rejected: outcome("rejected"),
             not_applied: outcome("not_applied"),
@@ -90,6 +92,7 @@ impl PartitionMeters {
         let counter = match answered {
             Ok(done) if done.is_repeated => &self.repeated,
             Ok(_) => &self.done,
+            Err(Refused::Busy(Busy::WroteTooMuch(_))) => &self.limited,
             Err(Refused::Busy(_)) => &self.busy,
             Err(Refused::Rejected(_)) => &self.rejected,
             Err(Refused::NotApplied { .. }) => &self.not_applied,

@@ -17,7 +17,7 @@ use opentelemetry::{
     trace::{Link, Span as _, SpanContext, Status, TraceContextExt as _, Tracer as _},
 };
 
-use crate::{Refused, queue::Answered};
+use crate::{Busy, Refused, queue::Answered};
 
 /// The span of a command, if its request is traced.
 #[derive(Default)]
@@ -48,6 +48,7 @@ impl CommandSpan {
         let (outcome, is_fault) = match answered {
             Ok(done) if done.is_repeated => ("repeated", false),
             Ok(_) => ("done", false),
+            Err(Refused::Busy(Busy::WroteTooMuch(_))) => ("limited", false),
             Err(Refused::Busy(_)) => ("busy", true),
             Err(Refused::Rejected(_)) => ("rejected", false),
             Err(Refused::NotApplied { .. }) => ("not_applied", true),

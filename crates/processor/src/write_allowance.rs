@@ -15,7 +15,7 @@ use clock::Instant;
 use lru::LruCache;
 
 /// The bytes that each command may write, whatever it carries.
-const FREE: usize = 64 << 10;
+const FREE: usize = 16 << 10;
 /// A command may write each byte that it carries so many times: the two logs and the record, and
 /// one more for names and keys.
 const TIMES: usize = 4;
@@ -27,7 +27,7 @@ const AHEAD: Duration = Duration::from_secs(4);
 const SENDERS: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
 
 /// What the commands of each sender may write beyond what they carry: 16 MiB in a second, and 64
-/// MiB at once. A command may always write 64 KiB, and four times what it carries.
+/// MiB at once. A command may always write 16 KiB, and four times what it carries.
 ///
 /// Clones share the allowance, so that it holds for all partitions with the same settings. Commands
 /// without a [principal](crate::Command::principal) are not limited: their senders are not known.

@@ -9,7 +9,7 @@ use std::{
 
 use eventlog::Schema;
 use isequencer::WsKind;
-use processor::Application;
+use processor::{Application, InvalidApplication};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 use vvm::AppSettings;
@@ -51,7 +51,7 @@ fn partitions() -> NonZeroU16 {
 
 impl AppConfig {
     /// Makes the application from its file of tables in `folder`. The error is the wrong key and
-    /// the reason.
+    /// the reason; all mistakes in the tables are one reason.
     pub(crate) fn application(&self, folder: &Path) -> Result<Application, (String, String)> {
         let path = folder.join(&self.tables);
         let wrong = |why: &dyn Display| ("tables".to_owned(), format!("{}: {why}", path.display()));
@@ -59,8 +59,19 @@ impl AppConfig {
             let why = format!("cannot read the file of tables {}: {error}", path.display());
             ("tables".to_owned(), why)
         })?;
-        let schema: Schema = text.parse().map_err(|error| wrong(&error))?;
-        let mut application = Application::new(schema).map_err(|error| wrong(&error))?;
+        let (tables, mistakes) = Schema::read(&text);
+        let mut mistakes: Vec<_> = mistakes.into_iter().map(InvalidApplication::from).collect();
+        // Wrong tables make no application. The declarations of the configuration make one all the
+        // same, and the rest of the tables is checked against it.
+        let made = match mistakes.is_empty() {
+            true => Application::new(tables.clone()),
+            false => Application::new(Schema::default()),
+        };
+        let (made, refused) = match made {
+            Ok(made) => (Ok(made), Ok(())),
+            Err(refused) => (Application::new(Schema::default()), Err(refused)),
+        };
+        let mut application = made.map_err(|error| wrong(&error))?;
         app_sequences::check_kinds(&self.sequences, &self.workspaces)?;
         let none = KindSequences::new();
         for (kind, number) in &self.workspaces {
@@ -78,7 +89,9 @@ impl AppConfig {
             let with_series = application.with_series(series, policy);
             application = with_series.map_err(|error| wrong(("", error.to_string())))?;
         }
-        application.check_number_fields().map_err(|error| wrong(&error))?;
+        mistakes.extend(application.mistakes_of(&tables));
+        let mistakes = causes::none_of(mistakes, InvalidApplication::Several);
+        mistakes.and(refused).map_err(|error| wrong(&error))?;
         Ok(application)
     }
 }

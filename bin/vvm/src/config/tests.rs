@@ -124,7 +124,8 @@ fn a_table_that_an_application_may_not_have_is_reported_at_the_key_tables() {
     assert!(key == "tables" && why.contains("t.toml: sys.A is in the package"), "{key}: {why}");
 }
 
-/// An operator with three mistakes in a file of tables started the node four times.
+/// An operator with three mistakes in a file of tables started the node four times; in a later
+/// version, if the mistakes were of three kinds.
 #[test]
 fn all_mistakes_of_a_file_of_tables_are_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,6 +150,10 @@ fn all_mistakes_of_a_file_of_tables_are_reported_at_once() {
                 "the series `bill`, which",
                 "the series `order`, which",
             ],
+        ),
+        (
+            "[tables.\"a.B\"]\nkind = \"Doc\"\n[tables.\"sys.A\"]\nkind = \"CDoc\"\nnumbers = { x = \"bill\" }",
+            ["- line 2, column 8: unknown", "- sys.A is", "the series `bill`, which"],
         ),
     ] {
         std::fs::write(folder.path().join("t.toml"), tables).unwrap();

@@ -36,6 +36,16 @@ impl FromStr for Schema {
     type Err = InvalidSchema;
 
     fn from_str(text: &str) -> Result<Schema, InvalidSchema> {
+        let (schema, mistakes) = Schema::read(text);
+        causes::none_of(mistakes, InvalidSchema::Several)?;
+        Ok(schema)
+    }
+}
+
+impl Schema {
+    /// Reads a schema from TOML. Returns the part that can be read, and all mistakes. A program
+    /// that finds more mistakes in the rest can report them together with these.
+    pub fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
         reader::read(text)
     }
 }

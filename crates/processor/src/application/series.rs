@@ -1,9 +1,9 @@
 //! The series of document numbers of an application.
 
 use docnumbers::{FastSettings, Scope, Series, SeriesId};
-use eventlog::{AppRow, FieldType, Name, QName, RecordId, SINGLETON_IDS, Table};
+use eventlog::{AppRow, FieldType, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
 
-use super::{Application, DESCRIPTOR_ID, InvalidApplication, known};
+use super::{Application, DESCRIPTOR_ID, InvalidApplication, known, tables_of_system};
 
 /// The fields of a counter record.
 pub(crate) const SERIES: &str = "series";
@@ -84,8 +84,20 @@ impl Application {
     /// # Errors
     /// All wrong fields.
     pub fn check_number_fields(&self) -> Result<(), InvalidApplication> {
+        causes::none_of(self.wrong_fields(&self.schema), InvalidApplication::Several)
+    }
+
+    /// All mistakes of tables that an application with these series and sequences would have,
+    /// besides those of the tables themselves.
+    pub fn mistakes_of(&self, tables: &Schema) -> Vec<InvalidApplication> {
+        let mut mistakes = tables_of_system(tables);
+        mistakes.extend(self.wrong_fields(tables));
+        mistakes
+    }
+
+    fn wrong_fields(&self, tables: &Schema) -> Vec<InvalidApplication> {
         let mut wrong = Vec::new();
-        for table in self.schema.tables() {
+        for table in tables.tables() {
             wrong.extend(self.wrong_sequence_fields(table));
             for (field, series) in table.numbers() {
                 let why = match self.series.get(series).map(|declared| &declared.policy) {
@@ -96,7 +108,7 @@ impl Application {
                 wrong.push(why(table.name().clone(), field.clone(), series.clone()));
             }
         }
-        causes::none_of(wrong, InvalidApplication::Several)
+        wrong
     }
 
     /// The series of a number field.

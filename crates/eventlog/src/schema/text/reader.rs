@@ -22,10 +22,15 @@ use crate::{Name, QName, RecordId};
 /// A key and its value.
 type Entry<'t> = (Spanned<DeString<'t>>, Spanned<DeValue<'t>>);
 
-/// Reads a schema from TOML. The error has all mistakes.
-pub(super) fn read(text: &str) -> Result<Schema, InvalidSchema> {
-    let root = DeTable::parse(text)
-        .map_err(|error| mistake(text, error.span().unwrap_or_default(), error.message()))?;
+/// Reads a schema from TOML: the part that can be read, and all mistakes.
+pub(super) fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
+    let root = match DeTable::parse(text) {
+        Ok(root) => root,
+        Err(error) => {
+            let at = error.span().unwrap_or_default();
+            return (Schema::default(), vec![mistake(text, at, error.message())]);
+        }
+    };
     let mut reader = Reader { text, mistakes: Vec::new(), unread: BTreeSet::new() };
     let (mut schema, span) = (Schema::default(), root.span());
     let mut has_tables = false;
@@ -49,8 +54,7 @@ pub(super) fn read(text: &str) -> Result<Schema, InvalidSchema> {
         InvalidSchema::UnknownTable(_, _, records) => !unread.contains(records),
         _ => true,
     }));
-    causes::none_of(mistakes, InvalidSchema::Several)?;
-    Ok(schema)
+    (schema, mistakes)
 }
 
 fn mistake(text: &str, at: Range<usize>, why: impl Display) -> InvalidSchema {
@@ -84,7 +88,8 @@ impl<'t> Reader<'t> {
         match value.into_inner() {
             DeValue::Table(table) => by_place(table),
             other => {
-                self.note(span, format!("a table is expected, and not a {}", other.type_str()));
+                let found = other.type_str();
+                self.note(span, format!("a table is expected here, and this is of type {found}"));
                 Vec::new()
             }
         }
