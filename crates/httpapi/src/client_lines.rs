@@ -18,7 +18,7 @@ use metrics::Counter;
 
 use crate::authentication::PrincipalRate;
 
-/// The lines of a kind that one principal may cause in a second.
+/// The lines of a kind in a second: of all clients, and for actions of operators of each principal.
 const LINES_PER_SECOND: u32 = 20;
 
 /// The most bytes of a text of a client in a line.

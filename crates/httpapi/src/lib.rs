@@ -40,7 +40,7 @@ pub use api::{HttpApi, HttpApiSettings};
 pub use authentication::{AccessFileError, Authenticator, NotAuthenticated, TokenAuthenticator};
 pub use cluster::{ClusterPort, ClusterSettings, ClusterSettingsError, ClusterTls};
 pub use read::READ_BYTES;
-pub use server::{HttpLimits, SOCKET_BYTES};
+pub use server::{HttpLimits, most_socket_bytes};
 pub use shared_renderer::MetricsRenderer;
 pub use tls::{CERTIFICATE_WARN_DAYS, ServerTls, TlsFile, TlsFileError, TlsFiles};
 

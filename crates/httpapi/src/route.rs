@@ -108,14 +108,8 @@ fn name(name: &str) -> Result<QName, ProblemDetails> {
 }
 
 fn record(id: &str) -> Result<RecordId, ProblemDetails> {
-    path_number(id, LARGEST).map(RecordId).ok_or_else(|| {
-        ProblemDetails::bad_request(format!("`{id}` is not the id of a record: {NUMBERS_OF_PATHS}"))
-    })
+    path_number(id, "the id of a record", LARGEST).map(RecordId)
 }
-
-/// The rule of numbers in paths.
-const NUMBERS_OF_PATHS: &str =
-    "write a number without a sign and without zeros in front, up to 9223372036854775807";
 
 /// The largest number of a workspace and of a record over HTTP: languages without larger numbers
 /// can hold it.
@@ -123,9 +117,14 @@ const LARGEST: u64 = i64::MAX as u64;
 
 /// A number in a path. It has one form only, so that a resource has one path: `7`, and neither
 /// `07` nor `+7`.
-fn path_number(text: &str, most: u64) -> Option<u64> {
-    let number: u64 = text.parse().ok().filter(|number| *number <= most)?;
-    (number.to_string() == text).then_some(number)
+fn path_number(text: &str, of: &str, most: u64) -> Result<u64, ProblemDetails> {
+    let number: Option<u64> = text.parse().ok();
+    number.filter(|number| *number <= most && number.to_string() == text).ok_or_else(|| {
+        ProblemDetails::bad_request(format!(
+            "`{text}` is not {of}: write a number without a sign and without zeros in front, up to \
+             {most}"
+        ))
+    })
 }
 
 fn series(id: &str) -> Result<SeriesId, ProblemDetails> {

@@ -7,16 +7,18 @@
 //! - **Waiting.** A connection waits for its client while it is idle, while the kernel takes no
 //!   more of its answer, and while the node reads a body that the answer does not need. Otherwise
 //!   the node is at work for it, and it keeps its place.
-//! - **Patience.** A client is *let in* when the port knows its sender: by a token, or at once if
-//!   the port asks for none. An answer to such a client waits for ten seconds without a byte taken
-//!   before it may give way: the client may pause. An answer to another client may give way at
-//!   once: it is small, or costs nothing. So clients without a token cannot keep others out.
+//! - **Patience.** A client is *let in* by its first request that the port would refuse without a
+//!   token: it has a valid one, or the port asks for none. An answer to such a client waits for ten
+//!   seconds without a byte taken before it may give way: the client may pause. An answer to
+//!   another client may give way at once. So clients without a token cannot keep others out.
 //! - **Turns.** Before each request of a client that was not let in, other connections have their
 //!   turns. So a probe waits for one request of each such client, and not for all that it sent.
+//!   From its second request on, such a connection may give way there, too: a client that takes all
+//!   answers and has always sent the next request would keep its place otherwise.
 //! - **Order.** The answer to a request is taken by the kernel before the node answers the next
 //!   request of the connection. hyper reads at most one request ahead.
-//! - **Memory.** The kernel has little room for a connection ([`SOCKET_BYTES`]), so an answer that
-//!   nobody takes is soon seen to wait.
+//! - **Memory.** The kernel has little room for a connection ([`most_socket_bytes`]), so an answer
+//!   that nobody takes is soon seen to wait.
 //! - **Times.** A client has a time for a head, for a body and to take an answer ([`HttpLimits`]),
 //!   whether places are short or not.
 
@@ -49,8 +51,11 @@ pub(crate) use self::{
     listener::bind,
     state::RequestHandler,
 };
-pub use self::{limits::HttpLimits, listener::SOCKET_BYTES};
-use self::{listener::pending_connections, state::ServerState};
+pub use self::{limits::HttpLimits, listener::most_socket_bytes};
+use self::{
+    listener::{WAITING, pending_connections},
+    state::ServerState,
+};
 use crate::client_lines::ClientLine;
 
 /// Serves connections until `stop` is cancelled, and then finishes the current requests. Follows
@@ -82,7 +87,6 @@ async fn accept<A: RequestHandler>(
     shared: &Arc<ServerState<A>>,
 ) -> Result<(), ServiceError> {
     const PAUSE: Duration = Duration::from_millis(50);
-    const WAITING: usize = 64;
     let (name, limits) = (shared.service, &shared.limits);
     let listener = TcpListener::from_std(listener)?;
     let free_places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use httpapi::{Authenticator, ClusterSettings, HttpApiSettings, HttpLimits, SOCKET_BYTES};
+use httpapi::{Authenticator, ClusterSettings, HttpApiSettings, HttpLimits, most_socket_bytes};
 use vvm::StopShare;
 
 use super::tls::NodeTls;
@@ -17,7 +17,7 @@ const ADMIN_CONNECTIONS: usize = 100;
 
 /// Returns the most memory that the kernel may take for the connections of clients, in bytes.
 pub(crate) fn most_socket_memory(connections: usize) -> usize {
-    connections.saturating_add(ADMIN_CONNECTIONS).saturating_mul(SOCKET_BYTES)
+    most_socket_bytes(connections).saturating_add(most_socket_bytes(ADMIN_CONNECTIONS))
 }
 
 /// Makes the settings of the API, for a number of connections that the machine allows.

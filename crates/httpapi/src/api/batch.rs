@@ -2,8 +2,8 @@
 //!
 //! Each command is an event of its own, or is refused by itself. The commands run in their order.
 //!
-//! Invariant: a batch is answered with 503 only if nothing of it was done. So a batch can be tried
-//! again as a whole, as a single command can.
+//! Invariant: a batch is answered with 503 or 429 only if nothing of it was done. So a batch can be
+//! tried again as a whole, as a single command can.
 
 use clock::Instant;
 use hyper::{Response, StatusCode};

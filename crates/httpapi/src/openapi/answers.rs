@@ -110,7 +110,8 @@ fn write_properties() -> Json {
             "type": "object", "additionalProperties": { "type": ["string", "integer"] },
         },
         "description": "The number fields and sequence fields of the new records, each record by \
-                        the id that its row had in the request. Absent if there are none.",
+                        the id that its row had in the request. Absent if there are none, or if \
+                        they have more than 1 MiB together.",
     });
     json!({
         "epoch": natural("The epoch of the leader that wrote the event."),

@@ -16,7 +16,7 @@ use self::{
     Segment::{Command, Is, Partition, Record, Series, Table, Workspace},
     Values::{Fields, Filter, Flag, Ids, Number, Offset, Order, Period, Word},
 };
-use super::{ApiOperation as Op, LARGEST, NUMBERS_OF_PATHS, name, path_number, record, series};
+use super::{ApiOperation as Op, LARGEST, name, path_number, record, series};
 use crate::{
     problem::ProblemDetails,
     query::{DEFAULT_LIMIT, check_names},
@@ -177,14 +177,11 @@ impl Endpoint {
 
     /// The workspace that a path names; or the partition, as a workspace that stands for it.
     pub(super) fn place(&self, number: &str) -> Result<WsId, ProblemDetails> {
-        let (most, of) = match self.path.contains(&Partition) {
-            true => (u16::MAX.into(), "partition"),
-            false => (LARGEST, "workspace"),
+        let (of, most) = match self.path.contains(&Partition) {
+            true => ("the number of a partition", u16::MAX.into()),
+            false => ("the number of a workspace", LARGEST),
         };
-        path_number(number, most).map(WsId).ok_or_else(|| {
-            let reason = format!("`{number}` is not the number of a {of}: {NUMBERS_OF_PATHS}");
-            ProblemDetails::bad_request(reason)
-        })
+        path_number(number, of, most).map(WsId)
     }
 
     /// The methods of this endpoint, for the header `Allow`.

@@ -1,7 +1,13 @@
 //! One connection: serves its requests, and ends it.
 
 use std::{
-    convert::Infallible, future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc, task::Poll,
+    convert::Infallible,
+    future::{pending, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -69,7 +75,7 @@ pub(super) async fn run<A: RequestHandler>(
     let Some(stream) = secured(stream, peer, shared).await else { return };
     let lacks_tls = stream.is_plain() && shared.is_secured();
     let is_peer = matches!(shared.clients, ClientKind::Peers(_));
-    let exchange = Arc::new(ConnectionState::new(lacks_tls, is_peer));
+    let exchange = Arc::new(ConnectionState::new(lacks_tls, is_peer && !lacks_tls));
     let service = service_fn(|request| {
         let begun = exchange.begin();
         let exchange = &exchange;
@@ -212,6 +218,9 @@ async fn run_until_evicted<T, A>(
         if let Poll::Ready(ended) = connection.as_mut().poll(context) {
             return Poll::Ready(Some(ended));
         }
+        if exchange.ends_here() {
+            return Poll::Ready(None);
+        }
         let now = exchange.client_wait();
         if wait != now {
             wait = now;
@@ -251,6 +260,13 @@ async fn answered<A: RequestHandler>(
     let mut body = RequestBody::new(body, &head.headers);
     if !exchange.is_let_in() {
         yield_now().await;
+        // The client may take all its answers, and send its next request before each. Then the node
+        // never waits for this client. The first request is answered: probes that come together
+        // would give way to each other.
+        if exchange.has_next_request() && shared.is_asked_to_give_way() {
+            exchange.end_here();
+            return pending().await;
+        }
     }
     let mut answer = if exchange.lacks_tls() {
         let problem = plain_request();
@@ -304,4 +320,74 @@ fn set_user_timeout(stream: &TcpStream, time: Duration) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn set_user_timeout(_: &TcpStream, _: Duration) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+    use futures::FutureExt;
+    use hyper::rt::Write;
+    use tokio::net::TcpSocket;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::server::HttpLimits;
+
+    /// The refusal of a malformed request needs no answers.
+    struct NoAnswers;
+
+    impl RequestHandler for NoAnswers {
+        async fn answer(&self, _: Request<&mut RequestBody>) -> Response<Body> {
+            unreachable!("no request was read")
+        }
+    }
+
+    /// A connection on which hyper has refused a request, and of which the kernel takes no more.
+    async fn full_connection(clock: &ManualClock) -> (Transport, TcpStream, SocketAddr) {
+        // Buffers of a fixed size: the kernel would make larger ones later.
+        let [server, client] = [(); 2].map(|()| TcpSocket::new_v4().unwrap());
+        server.set_send_buffer_size(4_096).unwrap();
+        client.set_recv_buffer_size(4_096).unwrap();
+        server.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = server.listen(1).unwrap();
+        let client = client.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut accepted, peer) = listener.accept().await.unwrap();
+        for _ in 0..100 {
+            while accepted.write(&[0; 100]).now_or_never().is_some() {}
+            yield_now().await;
+        }
+        let exchange = Arc::new(ConnectionState::new(false, false));
+        let mut io = Transport::new(NodeStream::Plain(accepted), exchange, clock.clock());
+        let by_hyper = b"HTTP/1.1 400 Bad Request\r\ndate: Sun, 29 Nov 2026 15:13:00 GMT\r\n\r\n";
+        poll_fn(|context| std::pin::Pin::new(&mut io).poll_write(context, by_hyper)).await.unwrap();
+        assert!(io.date_of_withheld().is_some());
+        (io, client, peer)
+    }
+
+    /// A client sent requests, took no answer, and then sent a malformed request. The refusal
+    /// waited for the client for five seconds, and gave way to nobody: 250 such connections kept
+    /// the probes of a port waiting for seconds.
+    #[tokio::test]
+    async fn a_refusal_that_nobody_takes_gives_way_and_ends_in_time() {
+        let clock = ManualClock::new(0);
+        let shared = ServerState::new(
+            "test",
+            NoAnswers,
+            HttpLimits::default(),
+            ClientKind::Public(None),
+            clock.clock(),
+            CancellationToken::new(),
+        );
+        let (io, _client, peer) = full_connection(&clock).await;
+        let mut refusal = Box::pin(refuse(plain_request(), io, peer, &shared));
+        assert!(refusal.as_mut().now_or_never().is_none(), "the kernel took the refusal");
+        shared.ask_to_give_way();
+        assert!(refusal.now_or_never().is_some(), "the refusal keeps its place");
+
+        let (io, _client, peer) = full_connection(&clock).await;
+        let mut refusal = Box::pin(refuse(plain_request(), io, peer, &shared));
+        assert!(refusal.as_mut().now_or_never().is_none(), "the kernel took the refusal");
+        clock.advance(REST_TIME);
+        assert!(refusal.now_or_never().is_some(), "the refusal waits for longer");
+    }
 }

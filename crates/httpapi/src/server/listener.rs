@@ -5,9 +5,12 @@ use std::{io, net::SocketAddr};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use vvm::ServiceError;
 
-/// The number of connections that may wait to be accepted. If the queue is full, the client tries
-/// again after a second.
-const BACKLOG: u32 = 4_096;
+/// The number of connections that may wait in the kernel to be accepted. If the queue is full, the
+/// client tries again after a second.
+const BACKLOG: u32 = 1_024;
+
+/// The number of accepted connections that wait for a place. Each is an open file.
+pub(super) const WAITING: usize = 16;
 
 /// The room for bytes that a client sends, and for those that wait to be sent to a client. Without
 /// a bound Linux gives megabytes to each connection that its client does not read.
@@ -19,7 +22,15 @@ const UNSENT_BYTES: u32 = 32 << 10;
 
 /// The memory that the kernel takes for a connection that nobody reads. Linux takes twice as
 /// much as it gives room, and notices up to 64 KiB too late that enough bytes wait to be sent.
-pub const SOCKET_BYTES: usize = 2 * (RECEIVED_BYTES + UNSENT_BYTES) as usize + (64 << 10);
+const SOCKET_BYTES: usize = 2 * (RECEIVED_BYTES + UNSENT_BYTES) as usize + (64 << 10);
+
+/// The most memory that the kernel takes for a port with so many places, if nobody takes the
+/// answers: that of the connections with a place, and of those that wait for one and have sent
+/// requests already.
+pub fn most_socket_bytes(connections: usize) -> usize {
+    const OF_WAITING: usize = (WAITING + BACKLOG as usize) * 2 * RECEIVED_BYTES as usize;
+    connections.saturating_mul(SOCKET_BYTES).saturating_add(OF_WAITING)
+}
 
 /// Takes a port. The listener belongs to no runtime until [`serve`](super::serve) is called on a
 /// runtime.

@@ -8,7 +8,7 @@ use super::limits::HttpLimits;
 use crate::{
     problem::ProblemDetails,
     request_id::request_id,
-    response::{Body, REQUEST_ID},
+    response::{Body, REQUEST_ID, keep_out_of_caches},
 };
 
 /// The number of headers that hyper reads at most.
@@ -58,6 +58,7 @@ pub(super) fn response(
 ) -> Response<Body> {
     let id = request_id(headers, clock);
     let mut response = problem.with("requestId", &*id).into_response();
+    keep_out_of_caches(response.headers_mut());
     if let Ok(id) = HeaderValue::try_from(id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }

@@ -5,7 +5,7 @@ use std::future::Future;
 use clock::Clock;
 use hyper::{Request, Response};
 use metrics::Counter;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{ClientKind, HttpLimits};
@@ -84,6 +84,12 @@ impl<A> ServerState<A> {
         if let Ok(asked) = self.give_way.acquire().await {
             asked.forget();
         }
+    }
+
+    /// Takes a question that no connection has heard yet. A server that stops asks none.
+    pub(super) fn is_asked_to_give_way(&self) -> bool {
+        !self.stop.is_cancelled()
+            && self.give_way.try_acquire().map(SemaphorePermit::forget).is_ok()
     }
 
     /// Whether the port has TLS.

@@ -28,6 +28,10 @@ pub(super) struct ConnectionState {
     pub(super) under_way: ActiveRequests,
     /// Whether a request has arrived.
     has_request: AtomicBool,
+    /// Whether the last request has arrived behind another one.
+    has_next_request: AtomicBool,
+    /// Whether the connection ends in front of a request.
+    ends_here: AtomicBool,
     /// Whether a request has arrived that has no flushed answer yet.
     is_answering: AtomicBool,
     /// Whether a body was left unread.
@@ -47,6 +51,8 @@ impl ConnectionState {
         ConnectionState {
             under_way: ActiveRequests::default(),
             has_request: AtomicBool::new(false),
+            has_next_request: AtomicBool::new(false),
+            ends_here: AtomicBool::new(false),
             is_answering: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
             is_timed_out: AtomicBool::new(false),
@@ -62,7 +68,8 @@ impl ConnectionState {
 
     /// Notes that a request has arrived.
     pub(super) fn begin(&self) -> ActiveRequest {
-        self.has_request.store(true, Ordering::Release);
+        let has_earlier = self.has_request.swap(true, Ordering::AcqRel);
+        self.has_next_request.store(has_earlier, Ordering::Release);
         self.is_answering.store(true, Ordering::Release);
         self.under_way.begin()
     }
@@ -70,6 +77,20 @@ impl ConnectionState {
     /// Whether the connection has had a request.
     pub(super) fn has_request(&self) -> bool {
         self.has_request.load(Ordering::Acquire)
+    }
+
+    /// Whether the present request has arrived behind another one.
+    pub(super) fn has_next_request(&self) -> bool {
+        self.has_next_request.load(Ordering::Acquire)
+    }
+
+    /// Ends the connection in favour of a new one, in front of a request that is not answered.
+    pub(super) fn end_here(&self) {
+        self.ends_here.store(true, Ordering::Release);
+    }
+
+    pub(super) fn ends_here(&self) -> bool {
+        self.ends_here.load(Ordering::Acquire)
     }
 
     /// Notes that the rest of a body will not be read.

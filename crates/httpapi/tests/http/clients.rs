@@ -2,7 +2,11 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -172,6 +176,47 @@ fn above_the_limit_an_answer_that_nobody_takes_gives_way() {
         answer.extend_from_slice(&piece[..received]);
     }
     drop(unread);
+    node.stop();
+}
+
+/// Clients that sent requests one behind the other, and took all answers, kept all places for as
+/// long as they liked: between two requests, the node was always at work for them.
+#[test]
+fn above_the_limit_a_client_without_a_token_gives_way_between_its_requests() {
+    let node = TestNode::with(|settings| settings.limits.connections = 3);
+    let (stop, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let clients = [(); 3].map(|()| {
+        let (api, stop, cut) = (node.api, Arc::clone(&stop), Arc::clone(&cut));
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut stream = TcpStream::connect(api).unwrap();
+                let mut writing = stream.try_clone().unwrap();
+                let sends = std::thread::spawn(move || {
+                    let many = "HEAD /api/v2/ HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
+                    while writing.write_all(many.as_bytes()).is_ok() {}
+                });
+                let mut scrap = vec![0; 64 << 10];
+                while !stop.load(Ordering::Relaxed) && stream.read(&mut scrap).is_ok_and(|n| n > 0)
+                {
+                }
+                drop(stream.shutdown(Shutdown::Both));
+                sends.join().unwrap();
+                cut.fetch_add(1, Ordering::Relaxed);
+                // The next probe comes first.
+                sleep(Duration::from_millis(20));
+            }
+        })
+    });
+    sleep(Duration::from_millis(500));
+    for _ in 0..20 {
+        let start = Instant::now();
+        let log = format!("{}/wlog?limit=1", workspace_path(WS));
+        assert_eq!(try_request(node.api, "GET", &log, &[], "").unwrap().0, 200);
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    }
+    assert!(cut.load(Ordering::Relaxed) > 0);
+    stop.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
     node.stop();
 }
 

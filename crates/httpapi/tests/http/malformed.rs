@@ -31,6 +31,7 @@ fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
             assert_eq!((answer.status, &*answer.code()), expected, "{request:?}: {answer:?}");
             assert!(answer.body.contains(text) && answer.closes(), "{request:?}: {answer:?}");
             assert!(answer.head.contains("\r\ndate: "), "{answer:?}");
+            assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer:?}");
             // The description of the API promises the id.
             let id = answer.json()["requestId"].clone();
             assert_eq!(id.as_str().unwrap(), answer.header("x-request-id").unwrap());
