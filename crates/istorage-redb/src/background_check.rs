@@ -30,9 +30,14 @@ use crate::{
     search,
 };
 
-/// The size of a piece and the pause in front of it. So the check reads at most 10 MiB a second.
+/// The size of a piece, and the pause for so many bytes: at most 10 MiB are read in a second.
 const PIECE: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(25);
+
+/// The pause behind a piece. It may have more bytes than [`PIECE`], by a whole row.
+fn pause_after(bytes: usize) -> Duration {
+    PAUSE * u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX)
+}
 
 /// The number of findings that the node log describes. Further ones are only counted.
 const DESCRIBED: u64 = 20;
@@ -60,9 +65,9 @@ impl BackgroundCheck {
         let file = self.file.path().display().to_string();
         tracing::info!(file, "storage file not closed in order: its rows are checked meanwhile");
         for keyspace in std::mem::take(&mut self.keyspaces).into_iter().map(Keyspace::new) {
-            let mut next = Some(Vec::new());
-            while let Some(from) = next {
-                if self.is_stopped() {
+            let mut next = Some((Vec::new(), PIECE));
+            while let Some((from, read)) = next {
+                if self.is_stopped_within(pause_after(read)) {
                     let advice = "check the file with `vvm storage check`";
                     return tracing::warn!(file, advice, "storage file not checked to its end");
                 }
@@ -78,19 +83,20 @@ impl BackgroundCheck {
         }
     }
 
-    fn is_stopped(&self) -> bool {
-        matches!(self.stop.recv_timeout(PAUSE), Err(RecvTimeoutError::Disconnected))
+    fn is_stopped_within(&self, pause: Duration) -> bool {
+        matches!(self.stop.recv_timeout(pause), Err(RecvTimeoutError::Disconnected))
     }
 
-    /// Checks the rows from the key `from` on. Returns the key from which the next piece begins;
-    /// `None` at the end of the keyspace, or if the rest of it cannot be read.
-    fn check_piece(&mut self, keyspace: &Keyspace, from: Vec<u8>) -> Option<Vec<u8>> {
+    /// Checks the rows from the key `from` on. Returns the key from which the next piece begins,
+    /// and the bytes of this one; `None` at the end of the keyspace, or if the rest of it cannot be
+    /// read.
+    fn check_piece(&mut self, keyspace: &Keyspace, from: Vec<u8>) -> Option<(Vec<u8>, usize)> {
         let (file, findings) = (&self.file, &mut self.findings);
         let read = errors::catch_page_error(|| check_rows(file, keyspace, &from, findings));
         match read {
             Ok(Ok(next)) => next,
             // The writer opens the file again.
-            Ok(Err(failure)) if !failure.is_damage() => Some(from),
+            Ok(Err(failure)) if !failure.is_damage() => Some((from, PIECE)),
             Ok(Err(damage)) => {
                 self.findings.add(rest(keyspace, &from), damage);
                 None
@@ -116,7 +122,7 @@ fn check_rows(
     keyspace: &Keyspace,
     from: &[u8],
     findings: &mut Findings,
-) -> Result<Option<Vec<u8>>, FileFailure> {
+) -> Result<Option<(Vec<u8>, usize)>, FileFailure> {
     let snapshot = file.begin_read()?;
     let table = match snapshot.open_table(keyspace.rows()) {
         Ok(table) => table,
@@ -144,7 +150,7 @@ fn check_rows(
         next.extend_from_slice(key);
         next.push(0);
         if bytes >= PIECE && search::rows_from(&table, &next).is_ok() {
-            return Ok(Some(next));
+            return Ok(Some((next, bytes)));
         }
     }
     Ok(None)

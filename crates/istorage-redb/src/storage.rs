@@ -18,7 +18,7 @@ use crate::{
     read::ReadJob,
 };
 
-const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
+pub(crate) const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
 
 /// The abilities and limits of a redb storage, the same for every file.
 pub const CAPABILITIES: Capabilities = Capabilities {

@@ -27,7 +27,7 @@ use crate::{
     file::{OpenedFile, StorageFile},
     layout::Keyspace,
     log::WriteLog,
-    queue::QueuePlace,
+    queue::{LARGE, QueuePlace},
     request::{WriteRequest, bytes_of},
     time::{Moment, SteadyTime},
 };
@@ -192,14 +192,21 @@ impl WriterThread {
         group
     }
 
+    /// Takes the requests of a group. An urgent one waits for no large group: its group goes into
+    /// one frame of the log, and is answered before redb writes pages.
     fn take(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
         self.take_waiting();
-        let mut bytes = bytes_of(&first.batch);
+        let (is_urgent, mut bytes) = (first.place.is_urgent, bytes_of(&first.batch));
         let mut group = vec![first];
         while group.len() < GROUP_REQUESTS && bytes < GROUP_BYTES {
             match self.waiting.pop_front() {
                 Some(WriteJob::Write(request)) => {
-                    bytes += bytes_of(&request.batch);
+                    let with = bytes + bytes_of(&request.batch);
+                    if is_urgent && with > LARGE {
+                        self.waiting.push_front(WriteJob::Write(request));
+                        break;
+                    }
+                    bytes = with;
                     group.push(request);
                 }
                 Some(job) => {
