@@ -111,6 +111,13 @@ misuses! {
         "E0382", "event.finish();",
         "}";
 
+    FinishingWhatWasCancelled:
+        "use isequencer::SequencedEvent;
+        fn run(event: SequencedEvent<'_>) {
+            event.cancel();",
+        "E0382", "event.finish();",
+        "}";
+
     NextWithoutEvent:
         "use isequencer::{EventSequencer, StartError, WsId, WsKind};
         use std::time::Duration;

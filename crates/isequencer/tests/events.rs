@@ -4,7 +4,14 @@
 
 mod common;
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use clock::Clock;
 use common::{KIND, WS, failing, gated, hook, offset};
@@ -87,6 +94,27 @@ async fn start_event_waits_for_the_recovery_up_to_its_limit() {
     assert_eq!(monitor.status(), SequenceStatus::Finished);
 }
 
+/// The storage cannot read the last numbers of a workspace. No event has begun, so the log need not
+/// be read again, and the offset is not used up.
+#[tokio::test]
+async fn an_event_whose_numbers_cannot_be_read_does_not_start() {
+    let fails = Arc::new(AtomicBool::new(true));
+    let armed = Arc::clone(&fails);
+    let mem = MemSeqStorage::new().with_hook(hook(move |call| {
+        let is_read = call == SeqStorageCall::ReadNumbers;
+        let fails = is_read && armed.swap(false, Ordering::SeqCst);
+        ready(if fails { CallOutcome::Failed } else { CallOutcome::Done })
+    }));
+    let mut partition = factory(&mem).partition(1);
+    let monitor = partition.monitor();
+    let refused = partition.start_event(LONG, KIND, WS).await.unwrap_err();
+    assert!(matches!(refused, StartError::Join(JoinError::Storage(WS, _))), "{refused}");
+    assert!(!fails.load(Ordering::SeqCst));
+    assert_eq!(monitor.status(), SequenceStatus::Ready);
+    let event = partition.start_event(LONG, KIND, WS).await.unwrap();
+    assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(1), 1));
+}
+
 /// An event that waits for a sequencer that has ended would wait for its whole limit.
 #[tokio::test]
 async fn start_event_fails_at_once_when_the_sequencer_has_ended() {
@@ -108,7 +136,7 @@ async fn start_event_waits_for_room_up_to_its_limit() {
     let (hooked, fails) = failing(&mem);
     let mut partition = factory(&hooked).partition(1);
     partition.start_event(LONG, KIND, WS).await.unwrap().finish();
-    fails.store(true, std::sync::atomic::Ordering::Release);
+    fails.store(true, Ordering::Release);
     let busy = loop {
         match partition.start_event(Duration::from_millis(10), KIND, WS).await {
             Ok(event) => event.finish(),
@@ -116,7 +144,7 @@ async fn start_event_waits_for_room_up_to_its_limit() {
         }
     };
     assert!(matches!(busy, StartError::Busy(SequencerBusy::Unflushed)), "{busy}");
-    fails.store(false, std::sync::atomic::Ordering::Release);
+    fails.store(false, Ordering::Release);
     partition.start_event(LONG, KIND, WS).await.unwrap().finish();
 }
 

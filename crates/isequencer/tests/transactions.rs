@@ -207,7 +207,7 @@ async fn a_command_that_is_forgotten_gives_its_numbers_back() {
 }
 
 /// The crate, the node and the table of `docs/operations.md` have the same defaults. The table says
-/// why two of them are not those of the specification.
+/// why the delay of the flush is not that of the specification.
 #[test]
 fn the_default_parameters_are_the_documented_ones() {
     let Params { max_unflushed, cached_numbers, flush_delay, retry_after, .. } =

@@ -26,8 +26,30 @@ use crate::{
     status::{AppStatus, DeclaredSequenceStatus, PartitionStatus},
 };
 
-/// The number of workspaces of which an application remembers that they exist: 2 MB.
-const KNOWN_WORKSPACES: usize = 100_000;
+/// Workspaces that exist. No workspace is ever removed, so they need not be read again.
+#[derive(Debug, Default)]
+pub(crate) struct KnownWorkspaces(Mutex<HashSet<WsId>>);
+
+impl KnownWorkspaces {
+    /// The most workspaces that an application remembers: 2 MB.
+    const MOST: usize = 100_000;
+
+    fn contains(&self, ws: WsId) -> bool {
+        self.known().contains(&ws)
+    }
+
+    fn add(&self, ws: WsId) {
+        let mut known = self.known();
+        if known.len() >= Self::MOST {
+            known.clear();
+        }
+        known.insert(ws);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<WsId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// An application on a node.
 #[derive(Debug)]
@@ -37,8 +59,7 @@ pub struct App {
     pub(crate) partitions: Partitions,
     pub(crate) opened: OnceLock<Arc<ServedApp>>,
     number: OnceLock<AppNumber>,
-    /// Workspaces that exist. No workspace is ever removed, so they need not be read again.
-    known: Mutex<HashSet<WsId>>,
+    known: KnownWorkspaces,
 }
 
 /// An application with an open keyspace.
@@ -90,7 +111,7 @@ impl App {
             partitions,
             opened: OnceLock::new(),
             number: OnceLock::new(),
-            known: Mutex::default(),
+            known: KnownWorkspaces::default(),
         }
     }
 
@@ -247,17 +268,12 @@ impl LocalPartition<'_> {
     /// # Errors
     /// Those of [`Reader::record`].
     pub async fn has_workspace(&self, ws: WsId) -> eventlog::Result<bool> {
-        let known = || self.app.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known().contains(&ws) {
+        if self.app.known.contains(ws) {
             return Ok(true);
         }
         let exists = self.record(ws, Application::DESCRIPTOR).await?.is_some();
         if exists {
-            let mut known = known();
-            if known.len() >= KNOWN_WORKSPACES {
-                known.clear();
-            }
-            known.insert(ws);
+            self.app.known.add(ws);
         }
         Ok(exists)
     }
@@ -344,5 +360,20 @@ impl LocalPartition<'_> {
     ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
         let storage = Arc::clone(&self.storage);
         async move { storage.stored_number(isequencer::WsId(ws.0), seq).await }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory of a node does not grow with the workspaces that it has ever met.
+    #[test]
+    fn an_application_remembers_a_limited_number_of_workspaces() {
+        let (known, most) = (KnownWorkspaces::default(), KnownWorkspaces::MOST as u64);
+        (0..most).for_each(|ws| known.add(WsId(ws)));
+        assert!(known.contains(WsId(0)) && known.known().len() as u64 == most);
+        known.add(WsId(most));
+        assert!(known.contains(WsId(most)) && known.known().len() == 1);
     }
 }

@@ -128,3 +128,25 @@ impl FirstProblem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trialkit::LogLines;
+
+    use super::*;
+
+    /// Problems come together: a service fails while the lease is lost. The host is told one, and
+    /// the operator reads all of them in the log.
+    #[test]
+    fn the_first_problem_counts_and_the_others_are_in_the_log() {
+        let (lines, _guard) = LogLines::of_this_thread();
+        let first = FirstProblem::default();
+        first.report(Problem::SteppedDown);
+        first.report(Problem::NotStopped("the service `api`".to_owned()));
+        assert!(matches!(*first.get().unwrap(), Problem::SteppedDown));
+        let [one, other] = &lines.all()[..] else { panic!("{:?}", lines.all()) };
+        assert!(one.contains("ERROR node must stop"), "{one}");
+        assert!(other.contains("WARN another problem after the first"), "{other}");
+        assert!(other.contains("the service `api` did not stop in time"), "{other}");
+    }
+}

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Mutex};
 
 use docnumbers::{DocNumberError, RangeState::Open};
+use futures::FutureExt;
 
 use super::*;
 
@@ -129,6 +130,25 @@ pub(crate) async fn no_draw_waits_longer_than_its_deadline() {
     assert!(waited < patience * 2, "the draw waited for {waited:?}");
     faults.lock().unwrap().clear();
     assert_eq!(while_time_passes(&manual, database.draw(&node, 1)).await.len(), 1);
+}
+
+/// A reservation is a task of the series, and goes on when its draw is dropped. It ends with the
+/// series, although the storage never answers.
+#[tokio::test]
+async fn a_series_that_is_dropped_leaves_no_task() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let node = database.node(tickets(), "node", 10).await;
+    let before = tasks();
+    faults.lock().unwrap().push_back(Fault::Hang);
+    assert!(node.next(WS, database.soon()).now_or_never().is_none());
+    database.settle().await;
+    assert!(faults.lock().unwrap().is_empty(), "the reservation was not sent");
+    assert!(tasks() > before);
+    drop(node);
+    database.settle().await;
+    assert_eq!(tasks(), before);
 }
 
 /// While the storage refuses all writes, a node draws what it holds, and does not send a write for

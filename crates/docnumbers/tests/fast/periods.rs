@@ -18,8 +18,8 @@ async fn texts(database: &Database, node: &FastSeries, count: usize) -> Vec<Stri
     texts
 }
 
-/// `ISequenceService.GetNext` with the preset of the specification: a prefix, the date, a counter
-/// of five digits that begins with 00000 and starts again each day, and ranges of 100.
+/// `ISequenceService.GetNext` with the preset of the specification: a prefix, the date, and a
+/// counter of five digits that begins with 00000 and starts again each day.
 #[tokio::test]
 pub(crate) async fn orders_count_from_00000_each_day() {
     let manual = ManualClock::new(1); // 2026-01-01

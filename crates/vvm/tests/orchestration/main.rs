@@ -547,21 +547,22 @@ async fn the_trust_level_of_an_application_decides_the_writes_of_its_node() {
     }
 }
 
-/// After a node has stopped, only the tasks of the test itself are left.
+/// After a node has stopped, only the tasks of the test itself are left: none of a service, a
+/// partition or a series.
 #[tokio::test]
 async fn a_shutdown_leaves_no_task() {
     let cluster = Cluster::new();
     let before = alive_tasks();
     for round in 0..5 {
-        let node = cluster
-            .node(1, |_| {})
-            .with_service(ScriptedService::default())
-            .build()
-            .unwrap()
-            .launch();
+        let node = cluster.node(1, |_| {}).with_service(ScriptedService::default());
+        let node = services::with_services(node).build().unwrap().launch();
         cluster.until(&node, Stage::Leading).await;
-        let soon = cluster.clock.now() + PATIENCE;
-        run(&node, create_workspace(100 + round, soon)).await;
+        let (ws, soon) = (100 + round, cluster.clock.now() + PATIENCE);
+        run(&node, create_workspace(ws, soon)).await;
+        let app = node.node().app("acme", "shop").unwrap();
+        let series = app.fast_series(&"order".parse().unwrap()).unwrap().clone();
+        let _drawn = series.next(docnumbers::WsId(ws), soon).await.unwrap();
+        drop(series);
         assert!(alive_tasks() > before + 10, "each partition has tasks");
         node.shutdown().await.unwrap();
         no_more_tasks_than(before, &cluster).await;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use vvm::{
-    CancellationToken, HeldSeat, Launched, NodeService, NodeSettings, OwnedPartition,
+    Builder, CancellationToken, HeldSeat, Launched, NodeService, NodeSettings, OwnedPartition,
     PartitionService, Problem, ServiceError, Stage, async_trait,
 };
 
@@ -48,6 +48,14 @@ impl PartitionService for JournalService {
         note(false);
         Ok(())
     }
+}
+
+/// Adds a service of each kind that is bound to a leader.
+pub(crate) fn with_services(builder: Builder) -> Builder {
+    let journal = JournalService { node: 1, journal: Journal::default(), hangs: Arc::default() };
+    let (seats, could_work) = (SeatJournal::default(), Arc::default());
+    let seat = SeatService { journal: seats, could_work, hangs: false };
+    builder.with_partition_service(journal).with_node_service(seat)
 }
 
 fn two_seats(settings: &mut NodeSettings) {
