@@ -227,8 +227,8 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     assert_eq!(node.renewals_near_the_end(LEASE_SECONDS), 0);
     let slow = if cfg!(debug_assertions) { 10 } else { 1 };
     assert!(probes.slowest() < Duration::from_millis(100) * slow, "{:?}", probes.slowest());
-    assert!(others.slowest() < Duration::from_secs(1) * slow, "{:?}", others.slowest());
-    // At first each of the 10 partitions may run one command.
+    // At first each of the 10 partitions may run one command, and the disk writes all of them.
+    assert!(others.slowest() < Duration::from_secs(2) * slow, "{:?}", others.slowest());
     let command = 3 * (attack.records * attack.record) as u64;
     let allowed = 64 * MIB + 10 * command + 16 * MIB * attack.time.as_secs();
     // redb doubles its file when it is full.
