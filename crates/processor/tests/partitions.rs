@@ -91,7 +91,7 @@ async fn the_end_of_a_log_is_behind_its_last_event_while_the_stored_offset_is_to
     node.ready().await;
     let (ws, soon) = (WsId(11), || shop_db.soon());
     let end = async |stored: Option<u64>| {
-        node.commands.wlog_end(ws, || std::future::ready(Ok(stored))).await.unwrap().unwrap()
+        node.commands.wlog_end(ws, || ready(Ok(stored))).await.unwrap().unwrap()
     };
     assert_eq!(end(None).await, Offset(1), "an empty log");
     node.commands.run(create_workspace(11, soon())).await.unwrap();
@@ -118,7 +118,7 @@ async fn ends_at(shop_db: &ShopDatabase, next: u64) {
     let (epoch, plog, soon) = (Epoch(1), Offset(next - 1), shop_db.soon());
     let last = FencingEntry { epoch, partition: 1, plog, time: shop_db.clock.wall() };
     let (key, bytes) = (AppRow::Plog(1, plog).key(), Entry::Fencing(last).to_bytes());
-    shop_db.app.storage.put(key, bytes.into(), soon).await.unwrap();
+    shop_db.app.storage.put(key, bytes, soon).await.unwrap();
     let stored = StoredOffset { partition: 1, epoch: epoch.0, next };
     let numbers = shop_db.system.numbers(&shop_db.app.entry);
     numbers.store(&[], stored, || ready(Ok(soon))).await.unwrap();

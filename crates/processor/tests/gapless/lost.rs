@@ -32,7 +32,7 @@ async fn scene() -> Scene {
 }
 
 fn note(bytes: usize) -> RowChange {
-    new_row(1, "shop.Note", [("name", text(&"x".repeat(bytes)))])
+    new_row(1, "shop.Note", [("name", text("x".repeat(bytes)))])
 }
 
 /// Removes a row from the storage.
