@@ -201,6 +201,12 @@ impl Log {
     /// Plans the writes of new events. No event is earlier than the last one of the log, so their
     /// age is zero, and no step of the clock counts.
     pub(crate) fn plan_writes(&self, group: &[PreparedEvent]) -> Result<GroupWrites> {
+        if let Some(event) = group.iter().find(|event| event.plog > Offset::LAST) {
+            let (Offset(offset), Offset(last)) = (event.plog, Offset::LAST);
+            let what =
+                format!("the log of a partition ends at offset {last}, in front of {offset}");
+            return Err(istorage::Error::invalid(what).into());
+        }
         self.plan_at(group, self.tail().time)
     }
 

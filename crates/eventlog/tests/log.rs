@@ -36,6 +36,20 @@ async fn the_next_leader_reads_the_log_from_any_offset() {
     }
 }
 
+/// The event at the last order of a write was written. The offset behind it had no order, so it
+/// could not be stored, and no later leader could read the log to its end.
+#[tokio::test]
+async fn no_event_is_behind_the_last_offset() {
+    for level in LEVELS {
+        let log = log(&storage().await, level, 1);
+        for (offset, is_written) in [(Offset::LAST, true), (Offset::LAST.next(), false)] {
+            let entry = log.fencing_entry(offset, log.tail().time);
+            let outcome = log.write(&[entry]).await;
+            assert_eq!(outcome.commit_error.is_none(), is_written, "{outcome:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_next_leader_applies_unapplied_events() {
     for level in LEVELS {

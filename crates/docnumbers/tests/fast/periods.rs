@@ -32,6 +32,23 @@ pub(crate) async fn orders_count_from_00000_each_day() {
     assert_eq!(texts(&database, &node, 2).await, ["ORDER2026-0102-00000", "ORDER2026-0102-00001"]);
 }
 
+/// A range is reserved on one day, and its counters go on. The date is that of the draw, and not
+/// that of the range or of the period.
+#[tokio::test]
+async fn the_date_is_that_of_the_draw_although_the_counter_goes_on() {
+    for reset in [docnumbers::Reset::Never, docnumbers::Reset::Year] {
+        let manual = ManualClock::new(1); // 2026-01-01
+        let database = Database::new(manual.clock()).await;
+        let node = database.node(Definition { reset, ..orders() }, "node", 10).await;
+        assert_eq!(texts(&database, &node, 1).await, ["ORDER2026-0101-00000"]);
+        database.settle().await;
+        manual.advance(HOUR * 24);
+        assert_eq!(texts(&database, &node, 1).await, ["ORDER2026-0102-00001"]);
+        manual.step_wall(-24 * 3_600_000);
+        assert_eq!(texts(&database, &node, 1).await, ["ORDER2026-0101-00002"]);
+    }
+}
+
 /// The ranges of a day that is over are given back, so nothing of it stays in the ledger. A clock
 /// that goes back finds the counter where it was.
 #[tokio::test]

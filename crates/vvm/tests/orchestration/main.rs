@@ -565,7 +565,11 @@ async fn a_shutdown_leaves_no_task() {
         drop(series);
         assert!(alive_tasks() > before + 10, "each partition has tasks");
         node.shutdown().await.unwrap();
-        no_more_tasks_than(before, &cluster).await;
+        // An aborted task ends at its next turn. A task that sleeps does not.
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(alive_tasks(), before);
     }
 }
 

@@ -74,6 +74,27 @@ fn is_here(node: &Launched, ws: u64) -> bool {
     node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok()
 }
 
+/// A partition has had so many owners that no epoch is left. No node takes it, and the others are
+/// at work.
+#[tokio::test]
+async fn a_partition_without_an_epoch_left_has_no_owner() {
+    let cluster = Cluster::new();
+    let owners = system(&cluster).await.owners();
+    let first = cluster.launch(1);
+    cluster.until(&first, Stage::Leading).await;
+    first.shutdown().await.unwrap();
+    let partition = id(3);
+    let from = rows(&owners).await[&partition];
+    let last = OwnerRow { epoch: OwnerEpoch::MAX, owner: None };
+    let change = OwnershipCall::Change(vec![OwnerChange { partition, from, to: last }]);
+    assert_eq!(owners.answer(&change, FAR).await.unwrap(), OwnershipAnswer::Changed);
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    assert!(is_here(&node, 4) && !is_here(&node, 3));
+    assert_eq!(rows(&owners).await[&partition], last);
+    node.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 pub(crate) async fn the_epochs_of_partitions_rise_with_each_leader() {
     let cluster = Cluster::new();
