@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node::{NodeProcess, PATIENCE};
+use node::{NodeProcess, PATIENCE, check_memory};
 use serde_json::Value;
 use shop::http_client::{command_path, request, try_request};
 use trialkit::is_long;
@@ -137,14 +137,6 @@ impl Answers {
     }
 }
 
-/// The resident memory of a process, in bytes.
-fn resident(node: &NodeProcess) -> u64 {
-    let path = format!("/proc/{}/status", node.pid().as_raw_nonzero());
-    let status = fs::read_to_string(path).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-}
-
 /// Sends a command of the greedy client again and again, and counts those that are done.
 fn send_on(clients: &Clients, ws: u64, body: &str, stop: &AtomicBool, done: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
@@ -196,7 +188,7 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     let probes = Arc::new(Answers::default());
     let (admin, stopped, noted) = (node.admin, Arc::clone(&stop), Arc::clone(&probes));
     threads.push(spawn(move || probe_on(admin, &stopped, &noted)));
-    let (others, start, mut most) = (Answers::default(), Instant::now(), 0);
+    let (others, start) = (Answers::default(), Instant::now());
     while start.elapsed() < attack.time {
         let asked = Instant::now();
         let ws = 100 + others.count.load(Ordering::Relaxed) % 20;
@@ -204,7 +196,6 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
         let (status, answer) = command(&clients, &clients.other, ws, "sys.CUD", row);
         assert_eq!(status, 200, "another client: {answer}");
         others.note(asked);
-        most = most.max(resident(&node));
         sleep(Duration::from_millis(20));
     }
     stop.store(true, Ordering::Relaxed);
@@ -217,7 +208,7 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
          {:?}; {} probes, slowest {:?}",
         bodies[0].len(),
         grown / MIB,
-        most / MIB,
+        node.most_memory(),
         others.count.load(Ordering::Relaxed),
         others.slowest(),
         probes.count.load(Ordering::Relaxed),
@@ -225,6 +216,7 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     );
     assert!(done >= attack.workspaces, "the attack did something");
     assert_eq!(node.renewals_near_the_end(LEASE_SECONDS), 0);
+    check_memory(node.most_memory(), &node.log_text());
     let slow = if cfg!(debug_assertions) { 10 } else { 1 };
     assert!(probes.slowest() < Duration::from_millis(100) * slow, "{:?}", probes.slowest());
     // At first each of the 10 partitions may run one command, and the disk writes all of them.

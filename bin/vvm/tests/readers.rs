@@ -154,19 +154,19 @@ fn greedy_readers(fixture: &StorageFixture) {
     let patience = node::PATIENCE * if cfg!(debug_assertions) { 5 } else { 1 };
     let ends = async { tokio::time::timeout(patience, futures::future::join_all(all)).await };
     let ends = clients.block_on(ends);
-    let memory = most_memory(&node);
+    let memory = node.most_memory();
     println!(
         "writes {alone:.0}/s alone, {beside:.0}/s beside readers; slowest probes {slowest:?}, \
          of an idle node {floor:?}; {memory} MiB; logs, lists, documents, large ones: {counts:?}"
     );
-    let (bound, near_the_end) = (printed_bound(&node), node.renewals_near_the_end(lease));
+    let near_the_end = node.renewals_near_the_end(lease);
     clients.shutdown_background();
     assert_eq!(near_the_end, 0, "{}", node.log_text());
     let floor = floor.iter().map(|(_, took)| *took).max().unwrap();
     let is_slow = |(_, took): &(_, Duration)| *took >= bounds.probe.max(floor + bounds.probe / 2);
     assert!(!slowest.iter().any(is_slow), "{slowest:?}");
     assert!(beside >= alone * bounds.writes, "{beside} of {alone}");
-    assert!(memory <= bound, "{memory} of {bound} MiB");
+    node::check_memory(memory, &node.log_text());
     for counts in &counts {
         let wrong = counts.wrong.lock().unwrap().take();
         assert!(wrong.is_none(), "{}", wrong.unwrap());
@@ -365,21 +365,6 @@ fn probes(
         }
         slowest.to_vec()
     })
-}
-
-/// Returns the most memory that the node ever had, in MiB.
-fn most_memory(node: &NodeProcess) -> u64 {
-    let status = format!("/proc/{}/status", node.pid().as_raw_nonzero());
-    let status = std::fs::read_to_string(status).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
-}
-
-/// Returns the most memory that the node may take as it logged, in MiB.
-fn printed_bound(node: &NodeProcess) -> u64 {
-    let log = node.log_text();
-    let (_, rest) = log.split_once("\"memory_mib\":").unwrap_or_else(|| panic!("{log}"));
-    rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
 fn main() {

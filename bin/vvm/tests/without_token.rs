@@ -27,7 +27,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Trial};
-use node::{NodeProcess, free};
+use node::{NodeProcess, check_memory, free};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shop::http_client::{command_path, request, try_request};
 use tempfile::TempDir;
@@ -144,14 +144,6 @@ impl GuardedNode {
         });
         let bytes = |text: &str| u64::from_str_radix(text, 16).unwrap();
         of_node.map(|queues| queues.split(':').map(bytes).sum::<u64>()).sum()
-    }
-
-    /// The most memory that the process ever had, in MiB.
-    fn most_memory(&self) -> u64 {
-        let status = format!("/proc/{}/status", self.node.pid().as_raw_nonzero());
-        let status = fs::read_to_string(status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
     }
 }
 
@@ -356,10 +348,11 @@ fn unread_answers_give_way() {
         "unread answers: {} connections, {} KiB in queues, {} MiB",
         connections.load(Ordering::Relaxed),
         guarded.queued() >> 10,
-        guarded.most_memory()
+        node.most_memory()
     );
     clients.shutdown_background();
     watched.check(node);
+    check_memory(node.most_memory(), &node.log_text());
     watched.check_lines(&node.log_text());
     guarded.node.stop();
 }
@@ -392,7 +385,7 @@ async fn fills(address: SocketAddr, request: Vec<u8>) {
 fn unread_connections_hold_little_memory() {
     let guarded = GuardedNode::start("", None);
     let (node, clients, stop) = (&guarded.node, clients(), Arc::new(AtomicBool::new(false)));
-    let before = (sockstat_mib(), guarded.most_memory());
+    let before = (sockstat_mib(), node.most_memory());
     for at in 0..300 {
         let method = if at % 3 == 0 { "HEAD" } else { "GET" };
         clients.spawn(fills(node.api, get(method, API_PAGE, "localhost")));
@@ -406,7 +399,7 @@ fn unread_connections_hold_little_memory() {
     }
     stop.store(true, Ordering::Release);
     let watched = watch.end("unread connections");
-    let memory = (sockstat_mib(), guarded.most_memory());
+    let memory = (sockstat_mib(), node.most_memory());
     println!(
         "unread connections: {} KiB in queues of the node; of all sockets {} MiB, before {}; \
          process {} MiB, before {}",
@@ -418,6 +411,7 @@ fn unread_connections_hold_little_memory() {
     );
     clients.shutdown_background();
     watched.check(node);
+    check_memory(node.most_memory(), &node.log_text());
     watched.check_lines(&node.log_text());
     assert!(most <= 300 * KERNEL_BYTES, "{most}");
     // Other programs of the machine may have sockets, too.
@@ -493,8 +487,10 @@ fn refused_requests_do_not_flood_the_log() {
     stop.store(true, Ordering::Release);
     let watched = watch.end("refused requests");
     watched.check(node);
+    let memory = node.most_memory();
     guarded.node.stop();
     let log = reader.join().unwrap();
+    check_memory(memory, &log);
     let longest = log.lines().map(str::len).max().unwrap();
     let refused = log.lines().filter(|line| line.contains("refused")).count();
     println!(

@@ -136,6 +136,15 @@ impl NodeProcess {
         count.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
     }
 
+    /// Returns the most memory that the process ever had, in MiB.
+    #[allow(dead_code, reason = "only the suites of greedy clients need it")]
+    pub(crate) fn most_memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.pid().as_raw_nonzero());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+    }
+
     /// Returns the ids of the requests in the log of a workspace.
     pub(crate) fn logged(&self, ws: u64) -> Vec<String> {
         http_client::logged(self.api, ws)
@@ -151,4 +160,12 @@ impl Drop for NodeProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Checks the most memory of a node, in MiB, against the bound in its log.
+#[allow(dead_code, reason = "only the suites of greedy clients need it")]
+pub(crate) fn check_memory(most: u64, log: &str) {
+    let (_, rest) = log.split_once("\"memory_mib\":").unwrap_or_else(|| panic!("{log}"));
+    let bound = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+    assert!(most <= bound, "{most} MiB, and not {bound}");
 }
