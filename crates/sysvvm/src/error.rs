@@ -74,11 +74,8 @@ pub enum Error {
         /// The address of the node.
         owner: SocketAddr,
     },
-    /// A partition has the highest epoch, so it cannot change its owner any more: export the
-    /// application, and import it.
-    #[error(
-        "partition {partition} of the application has no epoch left: export the application, and import it"
-    )]
+    /// A partition has the highest epoch, so it cannot change its owner any more.
+    #[error("partition {partition} of the application has no epoch left: it keeps its owner")]
     NoEpochLeft {
         /// The partition.
         partition: u16,
