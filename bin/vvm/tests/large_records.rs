@@ -222,6 +222,9 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     assert!(done >= attack.workspaces, "the attack did something");
     assert_eq!(node.renewals_near_the_end(LEASE_SECONDS), 0);
     check_memory(node.most_memory(), &node.log_text());
+    let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
+    let limited = |line: &&str| line.contains("outcome=\"limited\"") && !line.ends_with(" 0");
+    assert!(metrics.as_str().unwrap().lines().any(|line| limited(&line)), "{metrics}");
     let slow = if cfg!(debug_assertions) { 10 } else { 1 };
     // Other programs share the machine, and may delay one probe in a thousand for longer.
     let in_time = probes[probes.len() - 1 - probes.len() / 1_000];

@@ -28,6 +28,7 @@ mod partitions;
 mod queue;
 mod readers;
 mod refusal;
+mod remembered;
 mod spans;
 mod state;
 mod status;

@@ -16,6 +16,8 @@ use eventlog::{
 use futures::TryStreamExt;
 use lru::LruCache;
 
+use crate::remembered;
+
 /// The events that are searched: the last 1,000, and no more when they have 16 MiB. The other
 /// commands of the partition wait for the search. Without the limit it could take longer than its
 /// command may, in a workspace with a long log to which a series was added.
@@ -43,10 +45,7 @@ struct Searched {
 
 impl Default for LostCounters {
     fn default() -> LostCounters {
-        // A cache that is made with a size takes the memory of all its entries at once.
-        let mut searched = LruCache::unbounded();
-        searched.resize(REMEMBERED);
-        LostCounters(Mutex::new(searched))
+        LostCounters(Mutex::new(remembered::at_most(REMEMBERED)))
     }
 }
 

@@ -5,7 +5,6 @@ use std::{collections::VecDeque, fmt, num::NonZeroUsize, sync::Arc, time::Durati
 use clock::{Clock, Instant};
 use eventlog::{Epoch, Log, Offset};
 use isequencer::{Params, SeqStorage, Sequencer, Sequences};
-use lru::LruCache;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -17,6 +16,7 @@ use crate::{
     lost_counters::LostCounters,
     meters::PartitionMeters,
     partition_context::PartitionContext,
+    remembered,
     state::LogEnd,
     status::PartitionShared,
     worker::{GroupLimits, GroupPace, GroupRunner, Worker},
@@ -137,9 +137,7 @@ impl Partition {
         );
         let (stop, stopped) = watch::channel(None);
         let (epoch, checks_records) = (log.epoch(), log.checks_records());
-        // A cache that is made with a size takes the memory of all its entries at once.
-        let mut kinds = LruCache::unbounded();
-        kinds.resize(NonZeroUsize::new(workspaces).unwrap_or(NonZeroUsize::MIN));
+        let kinds = remembered::at_most(NonZeroUsize::new(workspaces).unwrap_or(NonZeroUsize::MIN));
         let partition = PartitionContext {
             application,
             log,

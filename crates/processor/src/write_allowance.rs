@@ -14,6 +14,8 @@ use std::{
 use clock::Instant;
 use lru::LruCache;
 
+use crate::remembered;
+
 /// The bytes that each command may write, whatever it carries.
 const FREE: usize = 16 << 10;
 /// A command may write each byte that it carries so many times: the two logs and the record, and
@@ -39,10 +41,7 @@ pub struct WriteAllowance {
 
 impl Default for WriteAllowance {
     fn default() -> WriteAllowance {
-        // A cache that is made with a size takes the memory of all its entries at once.
-        let mut done_at = LruCache::unbounded();
-        done_at.resize(SENDERS);
-        WriteAllowance { done_at: Arc::new(Mutex::new(done_at)) }
+        WriteAllowance { done_at: Arc::new(Mutex::new(remembered::at_most(SENDERS))) }
     }
 }
 

@@ -75,7 +75,9 @@ pub enum Error {
         owner: SocketAddr,
     },
     /// A partition has the highest epoch, so it cannot change its owner any more.
-    #[error("partition {partition} of the application has no epoch left: it keeps its owner")]
+    #[error(
+        "partition {partition} of the application has no epoch left, so its owner cannot change"
+    )]
     NoEpochLeft {
         /// The partition.
         partition: u16,

@@ -63,15 +63,14 @@ impl AppConfig {
         let mut mistakes: Vec<_> = mistakes.into_iter().map(InvalidApplication::from).collect();
         // Wrong tables make no application. The declarations of the configuration make one all the
         // same, and the rest of the tables is checked against it.
-        let made = match mistakes.is_empty() {
-            true => Application::new(tables.clone()),
-            false => Application::new(Schema::default()),
+        let none = || Application::new(Schema::default()).map_err(|error| wrong(&error));
+        let (mut application, refused) = match mistakes.is_empty().then(|| tables.clone()) {
+            None => (none()?, Ok(())),
+            Some(whole) => match Application::new(whole) {
+                Ok(application) => (application, Ok(())),
+                Err(refused) => (none()?, Err(refused)),
+            },
         };
-        let (made, refused) = match made {
-            Ok(made) => (Ok(made), Ok(())),
-            Err(refused) => (Application::new(Schema::default()), Err(refused)),
-        };
-        let mut application = made.map_err(|error| wrong(&error))?;
         app_sequences::check_kinds(&self.sequences, &self.workspaces)?;
         let none = KindSequences::new();
         for (kind, number) in &self.workspaces {

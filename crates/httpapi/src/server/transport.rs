@@ -26,10 +26,8 @@ use crate::stream::NodeStream;
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     pub(super) under_way: ActiveRequests,
-    /// Whether a request has arrived.
-    has_request: AtomicBool,
-    /// Whether the last request has arrived behind another one.
-    has_next_request: AtomicBool,
+    /// The number of requests that have arrived.
+    requests: AtomicU64,
     /// Whether the connection ends in front of a request.
     ends_here: AtomicBool,
     /// Whether a request has arrived that has no flushed answer yet.
@@ -50,8 +48,7 @@ impl ConnectionState {
     pub(super) fn new(lacks_tls: bool, is_let_in: bool) -> ConnectionState {
         ConnectionState {
             under_way: ActiveRequests::default(),
-            has_request: AtomicBool::new(false),
-            has_next_request: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
             ends_here: AtomicBool::new(false),
             is_answering: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
@@ -68,20 +65,19 @@ impl ConnectionState {
 
     /// Notes that a request has arrived.
     pub(super) fn begin(&self) -> ActiveRequest {
-        let has_earlier = self.has_request.swap(true, Ordering::AcqRel);
-        self.has_next_request.store(has_earlier, Ordering::Release);
+        self.requests.fetch_add(1, Ordering::AcqRel);
         self.is_answering.store(true, Ordering::Release);
         self.under_way.begin()
     }
 
     /// Whether the connection has had a request.
     pub(super) fn has_request(&self) -> bool {
-        self.has_request.load(Ordering::Acquire)
+        self.requests.load(Ordering::Acquire) > 0
     }
 
-    /// Whether the present request has arrived behind another one.
+    /// Whether the connection has had more than one request.
     pub(super) fn has_next_request(&self) -> bool {
-        self.has_next_request.load(Ordering::Acquire)
+        self.requests.load(Ordering::Acquire) > 1
     }
 
     /// Ends the connection in favour of a new one, in front of a request that is not answered.

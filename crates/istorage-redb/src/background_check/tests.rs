@@ -86,6 +86,16 @@ async fn a_whole_file_is_read_to_its_end_and_nothing_is_reported() {
     assert!(last.contains("no row is damaged") && last.contains(&format!("rows={ROWS}")), "{last}");
 }
 
+/// The pause was the same behind each piece, and a piece ends behind a whole row.
+/// So large rows were read as fast as the disk could, beside the commands of a node.
+#[test]
+fn at_most_10_mib_are_read_in_a_second() {
+    for bytes in [1, PIECE - 1, PIECE, PIECE + 1, 1_000_000, 16 << 20] {
+        let rate = bytes as f64 / pause_after(bytes).as_secs_f64();
+        assert!(rate <= f64::from(10 << 20), "{bytes} bytes: {rate} in a second");
+    }
+}
+
 /// Nothing read the row with the flipped bit for a year, and meanwhile the last backup that had the
 /// row was removed.
 #[tokio::test]

@@ -12,7 +12,7 @@ use processor::{
     Application, Refused, Rejection, RejectionKind, RowChange, SeriesPolicy,
     docnumbers::{Definition, Series},
 };
-use shop::{ShopNode, ShopNodeSettings, new_row, text};
+use shop::{ShopNode, ShopNodeSettings, create_workspace, new_row, text};
 
 use crate::{
     rules::rejected,
@@ -43,8 +43,8 @@ async fn lose(scene: &Scene, row: AppRow) {
     assert_eq!(deleted, Outcome::Applied);
 }
 
-/// A leader that counts its reads of logs.
-fn counting(scene: &Scene) -> (ShopNode, Arc<AtomicUsize>) {
+/// A leader that counts its reads of logs, with a workspace of 40 notes of so many bytes.
+async fn counting(scene: &Scene, bytes: usize) -> (ShopNode, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reads);
     let counted = move |kind| {
@@ -54,7 +54,14 @@ fn counting(scene: &Scene) -> (ShopNode, Arc<AtomicUsize>) {
     let (storage, clock) = (Arc::clone(&scene.shop_db.app.storage), scene.shop_db.clock.clone());
     let storage = Some(Arc::new(Faulty::scripted(storage, clock, counted)) as _);
     let settings = ShopNodeSettings { storage, ..scene.settings.clone() };
-    (scene.shop_db.node(PARTITION, settings), reads)
+    let node = scene.shop_db.node(PARTITION, settings);
+    scene.in_time(node.ready()).await;
+    scene.run(&node, create_workspace(WS, scene.shop_db.soon())).await.unwrap();
+    for _ in 0..40 {
+        scene.write(&node, WS, vec![note(bytes)]).await.unwrap();
+    }
+    reads.store(0, Ordering::Relaxed);
+    (node, reads)
 }
 
 /// A bit of the key of a counter record flipped on the disk. The record was absent, so its series
@@ -108,14 +115,8 @@ async fn a_number_is_refused_if_an_event_that_may_have_drawn_it_is_absent() {
 #[tokio::test]
 async fn each_event_is_searched_once() {
     let scene = scene().await;
-    let (node, reads) = counting(&scene);
-    scene.in_time(node.ready()).await;
-    scene.run(&node, shop::create_workspace(WS, scene.shop_db.soon())).await.unwrap();
-    for _ in 0..40 {
-        scene.write(&node, WS, vec![note(1)]).await.unwrap();
-    }
+    let (node, reads) = counting(&scene, 1).await;
     let reads = || reads.swap(0, Ordering::Relaxed);
-    reads();
     let refused = || vec![invoice(1), new_row(2, "shop.Invoice", [("unknown", text("x"))])];
     for (more, expected) in [(0, 3), (0, 0), (1, 1), (0, 0)] {
         for _ in 0..more {
@@ -132,13 +133,7 @@ async fn each_event_is_searched_once() {
 #[tokio::test]
 async fn a_search_reads_a_limited_part_of_large_events() {
     let scene = scene().await;
-    let (node, reads) = counting(&scene);
-    scene.in_time(node.ready()).await;
-    scene.run(&node, shop::create_workspace(WS, scene.shop_db.soon())).await.unwrap();
-    for _ in 0..40 {
-        scene.write(&node, WS, vec![note(1_100_000)]).await.unwrap();
-    }
-    reads.store(0, Ordering::Relaxed);
+    let (node, reads) = counting(&scene, 1_100_000).await;
     assert_eq!(scene.write(&node, WS, vec![invoice(1)]).await.unwrap(), ["A0"]);
     assert_eq!(reads.load(Ordering::Relaxed), 1, "one piece of 16 events, of 17 MB");
 }
