@@ -7,13 +7,9 @@
 mod damaged;
 mod transaction;
 mod upkeep;
+mod waiting;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 
 use async_channel::Receiver;
 use clock::{Clock, Instant};
@@ -21,20 +17,17 @@ use istorage::{Error, KeyspaceName, Result};
 use metrics::Histogram;
 use tokio::sync::{oneshot, watch};
 
-use self::{damaged::DamagedRows, transaction::Abort};
+use self::{damaged::DamagedRows, transaction::Abort, waiting::WaitingJobs};
 use crate::{
     errors::FileFailure,
     file::{OpenedFile, StorageFile},
     layout::Keyspace,
     log::WriteLog,
-    queue::{LARGE, QueuePlace},
-    request::{WriteRequest, bytes_of},
+    queue::QueuePlace,
+    request::WriteRequest,
     time::{Moment, SteadyTime},
 };
 
-/// Limits of a group: a transaction that reached one of them takes no further request.
-const GROUP_REQUESTS: usize = 1_024;
-const GROUP_BYTES: usize = 16 << 20;
 /// Limits of waiting for a full group: how often, and for how long, the writer lets other threads
 /// run until as many jobs wait as the last group had.
 ///
@@ -67,8 +60,8 @@ pub(crate) enum WriteJob {
 pub(crate) struct WriterThread {
     file: Arc<StorageFile>,
     jobs: Receiver<WriteJob>,
-    /// The jobs that were taken from the queue: first the urgent ones, each kind in its order.
-    waiting: VecDeque<WriteJob>,
+    /// The jobs that were taken from the queue.
+    waiting: WaitingJobs,
     readers: Receiver<()>,
     clock: Clock,
     time: Arc<SteadyTime>,
@@ -104,7 +97,7 @@ impl WriterThread {
         WriterThread {
             file,
             jobs,
-            waiting: VecDeque::new(),
+            waiting: WaitingJobs::default(),
             readers,
             clock,
             time,
@@ -145,9 +138,7 @@ impl WriterThread {
                 WriteJob::Recover => self.check_file(),
             }
             // Expired rows are removed in small portions while no job waits.
-            while self.waiting.is_empty() && self.jobs.is_empty() && self.purge_in_own_transaction()
-            {
-            }
+            while self.waiting.len() + self.jobs.len() == 0 && self.purge_in_own_transaction() {}
         }
         self.close_in_order();
         // `recv_blocking` ends with an error when the last reader has ended: no reader ever sends.
@@ -158,26 +149,17 @@ impl WriterThread {
     /// Waits for a job. Returns `None` when the queue is closed and empty.
     fn next_job(&mut self) -> Option<WriteJob> {
         self.take_waiting();
-        self.waiting.pop_front().or_else(|| self.jobs.recv_blocking().ok())
+        self.waiting.next().or_else(|| self.jobs.recv_blocking().ok())
     }
 
     /// Takes all jobs of the queue. The [places](crate::queue) bound their number.
     fn take_waiting(&mut self) {
-        let is_urgent = |job: &WriteJob| match job {
-            WriteJob::Write(request) => request.place.is_urgent,
-            _ => false,
-        };
         while let Ok(job) = self.jobs.try_recv() {
-            if is_urgent(&job) {
-                let behind = self.waiting.iter().position(|job| !is_urgent(job));
-                self.waiting.insert(behind.unwrap_or(self.waiting.len()), job);
-            } else {
-                self.waiting.push_back(job);
-            }
+            self.waiting.add(job);
         }
     }
 
-    /// Takes the requests that wait, up to the first job of another kind.
+    /// Takes the requests that are written together with `first`.
     fn gather(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
         let end = self.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {
@@ -187,35 +169,9 @@ impl WriterThread {
             }
             thread::yield_now();
         }
-        let group = self.take(first);
-        self.last_group = group.len();
-        group
-    }
-
-    /// Takes the requests of a group. An urgent one waits for no large group: its group goes into
-    /// one frame of the log, and is answered before redb writes pages.
-    fn take(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
         self.take_waiting();
-        let (is_urgent, mut bytes) = (first.place.is_urgent, bytes_of(&first.batch));
-        let mut group = vec![first];
-        while group.len() < GROUP_REQUESTS && bytes < GROUP_BYTES {
-            match self.waiting.pop_front() {
-                Some(WriteJob::Write(request)) => {
-                    let with = bytes + bytes_of(&request.batch);
-                    if is_urgent && with > LARGE {
-                        self.waiting.push_front(WriteJob::Write(request));
-                        break;
-                    }
-                    bytes = with;
-                    group.push(request);
-                }
-                Some(job) => {
-                    self.waiting.push_front(job);
-                    break;
-                }
-                None => break,
-            }
-        }
+        let group = self.waiting.take_group(first);
+        self.last_group = group.len();
         group
     }
 

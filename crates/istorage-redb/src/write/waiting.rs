@@ -1,0 +1,165 @@
+//! The jobs that the writer took from its queue, and the choice of those that it writes together.
+
+use std::collections::VecDeque;
+
+use super::WriteJob;
+use crate::{
+    queue::LARGE,
+    request::{WriteRequest, bytes_of},
+};
+
+/// Limits of a group: a transaction that reached one of them takes no further request.
+const GROUP_REQUESTS: usize = 1_024;
+const GROUP_BYTES: usize = 16 << 20;
+
+/// The jobs in the order in which they are done: first the urgent ones, each kind as it came.
+#[derive(Debug, Default)]
+pub(super) struct WaitingJobs(VecDeque<WriteJob>);
+
+impl WaitingJobs {
+    pub(super) fn add(&mut self, job: WriteJob) {
+        let is_urgent = |job: &WriteJob| match job {
+            WriteJob::Write(request) => request.place.is_urgent,
+            _ => false,
+        };
+        let end = self.0.len();
+        let at = match is_urgent(&job) {
+            true => self.0.iter().position(|job| !is_urgent(job)).unwrap_or(end),
+            false => end,
+        };
+        self.0.insert(at, job);
+    }
+
+    pub(super) fn next(&mut self) -> Option<WriteJob> {
+        self.0.pop_front()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes the requests that are written together with `first`: those that wait, up to the first
+    /// job of another kind. An urgent one waits for no large group: its group goes into one frame
+    /// of the log, and is answered before redb writes pages.
+    pub(super) fn take_group(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
+        let (mut is_urgent, mut bytes) = (first.place.is_urgent, bytes_of(&first.batch));
+        let mut group = vec![first];
+        while group.len() < GROUP_REQUESTS && bytes < GROUP_BYTES {
+            let fits =
+                |request: &WriteRequest| !(is_urgent && bytes + bytes_of(&request.batch) > LARGE);
+            let next = self.0.pop_front_if(|job| match job {
+                WriteJob::Write(request) => fits(request),
+                _ => false,
+            });
+            let Some(WriteJob::Write(request)) = next else { break };
+            is_urgent |= request.place.is_urgent;
+            bytes += bytes_of(&request.batch);
+            group.push(request);
+        }
+        group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use clock::Instant;
+    use futures::FutureExt;
+    use istorage::{AtomicBatch, Conditional, Key, KeyspaceName, Put};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::{layout::Keyspace, queue::QueuePlaces};
+
+    /// The name of a request, and its bytes. A request without bytes is a lease.
+    type NamedWrite = (&'static str, usize);
+
+    const LEASE: NamedWrite = ("lease", 0);
+    const SMALL: NamedWrite = ("small", 100);
+    const USUAL: NamedWrite = ("usual", 600 << 10);
+    const LARGER: NamedWrite = ("larger", 2 << 20);
+
+    fn request((name, bytes): NamedWrite, places: &QueuePlaces) -> WriteRequest {
+        let (pkey, ccols) = (Bytes::from(name), Bytes::new());
+        let mut batch = AtomicBatch::default();
+        match bytes {
+            0 => {
+                let row = Conditional::Insert { ccols, value: Bytes::from("node"), ttl: None };
+                batch.conditionals.push((pkey, row));
+            }
+            bytes => {
+                let key = Key { pkey, ccols };
+                batch.puts.push(Put { key, value: vec![0; bytes].into() });
+            }
+        }
+        WriteRequest {
+            keyspace: Arc::new(Keyspace::new(KeyspaceName::new("tests").unwrap())),
+            deadline: Instant::FAR_FUTURE,
+            place: places.of_write(&batch).now_or_never().flatten().unwrap(),
+            batch,
+            reply: oneshot::channel().0,
+        }
+    }
+
+    /// The groups in which some requests are written, if all of them wait.
+    fn groups(requests: &[NamedWrite]) -> Vec<Vec<&'static str>> {
+        let (places, mut waiting) = (QueuePlaces::new(), WaitingJobs::default());
+        for each in requests {
+            waiting.add(WriteJob::Write(request(*each, &places)));
+        }
+        let mut groups = Vec::new();
+        while let Some(WriteJob::Write(first)) = waiting.next() {
+            groups.push(names(&waiting.take_group(first)));
+        }
+        assert_eq!(waiting.len(), 0);
+        groups
+    }
+
+    fn names(group: &[WriteRequest]) -> Vec<&'static str> {
+        let name = |request: &WriteRequest| match request.batch.puts.first() {
+            Some(put) => [SMALL, USUAL, LARGER].into_iter().find(|(name, _)| put.key.pkey == name),
+            None => Some(LEASE),
+        };
+        group.iter().map(|request| name(request).unwrap().0).collect()
+    }
+
+    /// A renewed lease was answered only when the large write behind it was on the disk, too: a
+    /// group with so many bytes is committed durably, which takes the disk long.
+    #[test]
+    fn a_lease_is_written_with_small_requests_only() {
+        assert_eq!(
+            groups(&[LARGER, SMALL, LEASE, USUAL]),
+            [vec!["lease"], vec!["larger", "small", "usual"]]
+        );
+        assert_eq!(
+            groups(&[SMALL, USUAL, USUAL, LEASE, LEASE]),
+            [vec!["lease", "lease", "small", "usual"], vec!["usual"]]
+        );
+    }
+
+    /// The lease came while its group was gathered, when the first request was taken already.
+    #[test]
+    fn a_lease_that_comes_late_keeps_its_group_small() {
+        let (places, mut waiting) = (QueuePlaces::new(), WaitingJobs::default());
+        for each in [LARGER, LEASE] {
+            waiting.add(WriteJob::Write(request(each, &places)));
+        }
+        let group = waiting.take_group(request(SMALL, &places));
+        assert_eq!(names(&group), ["small", "lease"]);
+        assert_eq!(waiting.len(), 1, "the large request is for the next group");
+    }
+
+    #[test]
+    fn a_group_has_a_limit_in_bytes_and_ends_before_another_job() {
+        assert_eq!(groups(&[USUAL; 40]), [vec!["usual"; 28], vec!["usual"; 12]]);
+        let (places, mut waiting) = (QueuePlaces::new(), WaitingJobs::default());
+        waiting.add(WriteJob::Write(request(SMALL, &places)));
+        waiting.add(WriteJob::Recover);
+        waiting.add(WriteJob::Write(request(SMALL, &places)));
+        let group = waiting.take_group(request(SMALL, &places));
+        assert_eq!(names(&group), ["small", "small"]);
+        assert!(matches!(waiting.next(), Some(WriteJob::Recover)));
+    }
+}
