@@ -3,11 +3,13 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
 };
 
 /// Processes that are suspended until this value is dropped.
@@ -76,7 +78,8 @@ pub struct KilledServer {
 }
 
 impl KilledServer {
-    /// Kills the Cassandra node at this address.
+    /// Kills the Cassandra node at this address. Then nothing listens there any more: a process that
+    /// was killed keeps its connections until its memory is free.
     ///
     /// # Errors
     /// If the node is no process of this machine, or cannot be killed.
@@ -87,6 +90,7 @@ impl KilledServer {
         let folder = folder_of(&command).ok_or_else(|| format!("{pid} has no folder"))?;
         signal(pid, "-KILL")?;
         reap(pid);
+        until_deaf(address)?;
         Ok(KilledServer { command, folder })
     }
 }
@@ -112,6 +116,16 @@ impl Drop for KilledServer {
             eprintln!("{} is not started again: {error}", self.folder.display());
         }
     }
+}
+
+fn until_deaf(address: &str) -> Result<(), String> {
+    for _ in 0..1_000 {
+        if TcpStream::connect(address).is_err() {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Err(format!("{address} was killed, and takes connections"))
 }
 
 /// The nodes that this process started again. Each must be waited for when it was killed:

@@ -17,6 +17,9 @@ use crate::{servers::Servers, soon};
 const PARTITION: u16 = 0;
 const WS: u64 = 1;
 
+/// How often leader A begins, until its put reaches the first server.
+const TRIES: usize = 3;
+
 /// More than the time for which a put is held.
 const HELD: Duration = Duration::from_secs(10);
 
@@ -107,20 +110,25 @@ async fn run(node: &ShopNode, ledger: &mut AnswerLedger, command: impl Fn() -> C
     }
 }
 
-/// Leader A put an event at level 2. The put reached one server, and A ended. Leader B found the
-/// event on that server, made its other rows, and answered the command that was sent again as done.
-/// Then the server was lost. The event was on no other server: B had read the log linearizably, and
-/// such a read repairs nothing with `paxos_variant: v2`. So leader C did the command again, or
-/// found the event missing and never started.
-pub(crate) async fn resent(servers: Servers) {
-    let leaders = Leaders { servers: &servers, system: Servers::new_name() };
+/// What leader A left: an event that only the first server has, and the command of the event
+/// without an answer.
+struct Left<'s> {
+    leaders: Leaders<'s>,
+    app: KeyspaceName,
+    ledger: AnswerLedger,
+}
+
+/// The third event: the first event of a leader is inserted, and the next ones are put.
+const ROW: AppRow = AppRow::Plog(PARTITION, Offset(3));
+
+/// Leader A puts an event, and ends. Returns `None` if the put did not reach the first server.
+async fn put_at_the_first(servers: &Servers) -> Option<Left<'_>> {
+    let leaders = Leaders { servers, system: Servers::new_name() };
     let mut ledger = AnswerLedger::default();
     let database = leaders.database().await;
     let app = database.app.entry.keyspace.clone();
-    // The third event: the first event of a leader is inserted, and the next ones are put.
-    let row = AppRow::Plog(PARTITION, Offset(3));
     let (inner, state) = (Arc::clone(&database.app.storage), watch::Sender::new(PutState::NotSent));
-    let holding = Arc::new(HoldingStorage { inner, key: row.key(), state });
+    let holding = Arc::new(HoldingStorage { inner, key: ROW.key(), state });
     let storage: Option<SharedStorage> = Some(Arc::clone(&holding) as _);
     let settings = ShopNodeSettings { storage, ..settings() };
     let a = database.node_of(PARTITION, TestFence::of(1), settings);
@@ -135,14 +143,36 @@ pub(crate) async fn resent(servers: Servers) {
         holding.state.send_replace(PutState::LetGo);
         a.until(|_| false).await
     };
-    servers.write_to_the_first(&app, &[row.key()], None, write).await;
+    let is_there = servers.write_to_the_first(&app, &[ROW.key()], None, write).await;
+    if !is_there {
+        eprintln!("the put did not reach the first server");
+        drop_all(&leaders, [app, leaders.system.clone()]).await;
+        return None;
+    }
     ledger.open("order");
+    Some(Left { leaders, app, ledger })
+}
+
+/// Leader A put an event at level 2. The put reached one server, and A ended. Leader B found the
+/// event on that server, made its other rows, and answered the command that was sent again as done.
+/// Then the server was lost. The event was on no other server: B had read the log linearizably, and
+/// such a read repairs nothing with `paxos_variant: v2`. So leader C did the command again, or
+/// found the event missing and never started.
+pub(crate) async fn resent(servers: Servers) {
+    let mut left = None;
+    for _ in 0..TRIES {
+        left = put_at_the_first(&servers).await;
+        if left.is_some() {
+            break;
+        }
+    }
+    let Left { leaders, app, mut ledger } = left.unwrap();
 
     let without_third = servers.without(2);
     let (_, b) = leaders.lead(2).await;
     b.ready().await;
     let adopted = run(&b, &mut ledger, order).await;
-    assert!(adopted.is_repeated && AppRow::Plog(PARTITION, adopted.plog) == row, "{adopted:?}");
+    assert!(adopted.is_repeated && AppRow::Plog(PARTITION, adopted.plog) == ROW, "{adopted:?}");
     assert_eq!(b.stop().await, PartitionEnd::Stopped);
     drop(without_third);
     servers.until_whole(&app).await;

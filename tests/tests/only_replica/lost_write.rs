@@ -38,7 +38,8 @@ pub(crate) async fn restored(servers: Servers) {
     let value = stored.to_bytes();
     let put = OrderedPut { key: row.key(), value: value.clone(), order, ttl: None };
     let write = retried(async || storage.put_ordered(vec![put.clone()], in_a_moment()).await);
-    servers.write_to_the_first(&app, &[row.key()], Some(&value), write).await;
+    let is_there = servers.write_to_the_first(&app, &[row.key()], Some(&value), write).await;
+    assert!(is_there, "the first server did not get the rows in time");
 
     let without_third = servers.without(2);
     let leader = database.node_of(PARTITION, TestFence::of(2), settings);

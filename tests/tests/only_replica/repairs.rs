@@ -88,7 +88,9 @@ pub(crate) async fn reads(servers: Servers) {
     let order = Order::from_parts(1, 1).unwrap();
     let put = |read: ReadKind| OrderedPut { key: read.key(), value: VALUE, order, ttl: None };
     let write = retried(async || storage.put_ordered(READS.map(put).to_vec(), in_a_moment()).await);
-    servers.write_to_the_first(&keyspace, &READS.map(ReadKind::key), Some(&VALUE), write).await;
+    let is_there =
+        servers.write_to_the_first(&keyspace, &READS.map(ReadKind::key), Some(&VALUE), write).await;
+    assert!(is_there, "the first server did not get the rows in time");
 
     let variant = servers.paxos_variant().await;
     let without_third = servers.without(2);
