@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use clock::Clock;
+
 /// Processes that are suspended until this value is dropped.
 #[derive(Debug)]
 pub struct SuspendedProcesses(Vec<u32>);
@@ -78,8 +80,8 @@ pub struct KilledServer {
 }
 
 impl KilledServer {
-    /// Kills the Cassandra node at this address. Then nothing listens there any more: a process that
-    /// was killed keeps its connections until its memory is free.
+    /// Kills the Cassandra node at this address, and waits until nothing listens there any more: a
+    /// process that was killed keeps its connections until its memory is free.
     ///
     /// # Errors
     /// If the node is no process of this machine, or cannot be killed.
@@ -119,13 +121,15 @@ impl Drop for KilledServer {
 }
 
 fn until_deaf(address: &str) -> Result<(), String> {
-    for _ in 0..1_000 {
-        if TcpStream::connect(address).is_err() {
-            return Ok(());
+    let clock = Clock::system();
+    let deadline = clock.now() + Duration::from_secs(10);
+    while TcpStream::connect(address).is_ok() {
+        if clock.now() >= deadline {
+            return Err(format!("{address} was killed, and takes connections"));
         }
-        thread::sleep(Duration::from_millis(10));
+        thread::yield_now();
     }
-    Err(format!("{address} was killed, and takes connections"))
+    Ok(())
 }
 
 /// The nodes that this process started again. Each must be waited for when it was killed:

@@ -93,6 +93,21 @@ fn waited(log: &str, message: &str, owner: SocketAddr) {
     assert!((1.0..=5.0).contains(&left), "{line}");
 }
 
+/// At level 2 a late write of the former process could replace a row of this process. So the node
+/// does not take its own lease back, although its lock file proves that the process is gone.
+#[test]
+fn a_node_of_level_2_waits_for_its_own_former_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "[node]\nlease_seconds = 5\n[sequences]\ntrust_level = 2\n";
+    let (api, admin) = (free(), free());
+    let mut node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
+    node.signal(Signal::KILL);
+    node.ended();
+    let node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
+    waited(&node.log_text(), "waiting for the lease of this node's former process", api);
+    node.stop();
+}
+
 /// A file that was restored has the lease of the node that made the backup, and so has a file of
 /// which the state folder is lost. If the address is another one, too, the node waited in silence
 /// for the whole lease, and looked as if it hung.

@@ -166,6 +166,35 @@ async fn a_failed_write_is_tried_again_after_a_pause() {
     }
 }
 
+/// The test before fails the write of a recovery. No test failed when the write of a command's
+/// numbers was tried again without a pause.
+#[tokio::test]
+async fn a_failed_flush_is_tried_again_after_a_pause() {
+    let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
+    let (fails, failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (failing, counter) = (Arc::clone(&fails), Arc::clone(&failed));
+    let hooked = mem.with_hook(hook(move |call| {
+        let fails = call == SeqStorageCall::WriteNumbers && failing.load(Ordering::Relaxed);
+        counter.fetch_add(usize::from(fails), Ordering::Relaxed);
+        ready(if fails { CallOutcome::Failed } else { CallOutcome::Done })
+    }));
+    let params = Params { retry_after: 500 * MILLI, ..params() };
+    let mut sequencer = Sequencer::new(params, Arc::new(hooked), manual.clock());
+    sequencer.ready().await.unwrap();
+    fails.store(true, Ordering::Relaxed);
+    command(&mut sequencer, &mem, 1).await;
+    for tries in 1..=3 {
+        others_run().await;
+        manual.advance(499 * MILLI);
+        others_run().await;
+        assert_eq!(failed.load(Ordering::Relaxed), tries);
+        manual.advance(MILLI);
+    }
+    fails.store(false, Ordering::Relaxed);
+    others_run().await;
+    assert_eq!(mem.offset(), Some(offset(2)));
+}
+
 /// A recovery that gives up the write under way, as the specification has it, passed all tests. The
 /// write may still land. A node that stopped meanwhile would release its lease before that.
 #[tokio::test]

@@ -35,8 +35,6 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(log:
     a_refusal_that_names_no_row_is_retried_with_pauses_for_a_limited_time = refused,
 );
 
-const NUMBERS: &str = "a write of numbers";
-
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The number of times that the fence refuses before its lease is renewed.
@@ -163,9 +161,7 @@ async fn in_time(fixture: &CommandsFixture) {
         let sent = |what: &str| {
             let [sent, early] = [&writes, &early].map(|count| count.swap(0, Ordering::SeqCst));
             assert!(sent > 0, "{what} writes something");
-            // The calls of one write of numbers have one deadline, so the fence is asked once.
-            let most = if what == NUMBERS { sent - 1 } else { 0 };
-            assert!(early <= most, "{what} at {level:?}: {early} of {sent} were sent too late");
+            assert_eq!(early, 0, "{what} at {level:?}: of {sent} writes");
         };
         let clock = fixture.shop_db.clock.clone();
         let settings = LogSettings {
@@ -181,7 +177,7 @@ async fn in_time(fixture: &CommandsFixture) {
         let numbers = PartitionStorage::in_view(Arc::clone(&log));
         let key = NumberKey { ws: isequencer::WsId(ws), seq: standard::WLOG_OFFSET };
         numbers.write(&[(key, 2)], isequencer::Offset::FIRST.after(2)).await.unwrap();
-        sent(NUMBERS);
+        sent("a write of numbers");
 
         // The next two events are in the log, and nothing of them is applied. The second one is
         // damaged.

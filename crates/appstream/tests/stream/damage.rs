@@ -5,10 +5,12 @@ use std::io::{self, BufReader, Read};
 use appstream::{
     CheckedStream, ImportError, StreamError, check_stream,
     eventlog::{Schema, Table, TrustLevel},
-    sysvvm::Error,
+    sysvvm::{Error, ownership::OwnerEpoch},
 };
+use processor::PartitionEnd;
+use shop::create_workspace;
 
-use crate::scene::{Scene, dump, empty, import_into, name, system};
+use crate::scene::{FAR, Scene, dump, empty, import_into, name, system};
 
 async fn stream() -> Vec<u8> {
     Scene::full(TrustLevel::Zero, false).await.export().await
@@ -100,6 +102,24 @@ async fn impossible_numbers_are_refused() {
         assert!(matches!(refused, Err(StreamError::Damaged { .. })), "{what}: {refused:?}");
     }
     assert!(changed("number", "last", "7").is_ok());
+}
+
+/// No owner can follow one of the last epoch, so an application with such events could never work.
+#[tokio::test]
+async fn an_event_of_the_last_epoch_is_refused() {
+    for (epoch, is_last) in [(OwnerEpoch(OwnerEpoch::MAX.0 - 1), false), (OwnerEpoch::MAX, true)] {
+        let scene = Scene::deployed(TrustLevel::Zero, false).await;
+        let node = scene.node(1, epoch.0.into()).await;
+        scene.run(&node, create_workspace(1, FAR)).await;
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
+        let checked = check_stream(&scene.export().await[..]);
+        match checked {
+            Err(StreamError::Damaged { why, .. }) if is_last => {
+                assert!(why.contains("no epoch is above"), "{why}");
+            }
+            checked => assert!(checked.is_ok() && !is_last, "{checked:?}"),
+        }
+    }
 }
 
 /// Checks the lines of the whole stream after a change of them.

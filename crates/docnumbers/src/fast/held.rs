@@ -31,7 +31,8 @@ impl HeldRange {
     }
 }
 
-/// The ranges of a counter that the node holds: the current one, and the next one.
+/// The ranges of a counter that the node holds: the current one, and usually the next one. A block
+/// that waits may add a longer range behind them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeldRanges {
     /// Each of them has a counter that is not issued.
