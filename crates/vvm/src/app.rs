@@ -92,6 +92,16 @@ pub(crate) struct StartedPartition {
     pub(crate) services: Arc<Mutex<Option<RunningServices>>>,
 }
 
+impl StartedPartition {
+    /// Refuses all writes of the partition from now on, and tells its services to end.
+    pub(crate) fn close(&self, why: &str) {
+        self.fence.close(why);
+        if let Some(services) = &*self.services.lock().unwrap_or_else(PoisonError::into_inner) {
+            services.stop().cancel();
+        }
+    }
+}
+
 /// The error of a node that does not own a partition, or does not work on it. Another node may own
 /// it, or nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -169,8 +169,7 @@ impl Builder {
         self
     }
 
-    /// Adds a service that runs for each partition while this node owns the partition, and on no
-    /// other node.
+    /// Adds a service that runs for each partition while this node owns the partition.
     #[must_use]
     pub fn with_partition_service(mut self, service: impl PartitionService) -> Builder {
         self.partition_services.push(Arc::new(service));
@@ -185,7 +184,8 @@ impl Builder {
     }
 
     /// Sets the function that ends the process when work goes on too long after the leadership was
-    /// lost. Without a killer such work goes on.
+    /// lost. Without a killer such work goes on. A node counts as work until
+    /// [`Launched::shutdown`] has ended its partitions.
     #[must_use]
     pub fn with_killer(self, kill: KillFn) -> Builder {
         Builder { kill: Some(kill), ..self }

@@ -173,13 +173,18 @@ impl NodeParts {
         }
     }
 
-    /// Opens the system keyspace. A node that waits for leadership without a limit waits for its
-    /// storage, too.
-    async fn open(&self) -> Result<SystemClients, Problem> {
-        let deadline = match self.settings.acquire_within {
+    /// The time until which a node that does not lead yet tries to open its storage. A node that
+    /// waits for leadership without a limit waits for its storage, too.
+    fn opens_until(&self, within: Duration) -> Instant {
+        match self.settings.acquire_within {
             None => Instant::FAR_FUTURE,
-            Some(_) => self.clock.now(),
-        };
+            Some(_) => self.clock.now() + within,
+        }
+    }
+
+    /// Opens the system keyspace.
+    async fn open(&self) -> Result<SystemClients, Problem> {
+        let deadline = self.opens_until(Duration::ZERO);
         let open = || self.clients.open(&self.settings, &self.clock);
         opening::retry_until(&self.clock, deadline, open).await
     }
@@ -187,7 +192,7 @@ impl NodeParts {
     /// Returns the trust levels of the applications. The stored level counts, and the level of the
     /// settings if the application was never deployed.
     async fn levels(&self, system: &Arc<System>) -> Result<Vec<TrustLevel>, Problem> {
-        let deadline = self.clock.now() + self.settings.open_within;
+        let deadline = self.opens_until(self.settings.open_within);
         let mut levels = Vec::new();
         for app in self.node.apps() {
             let read = || async {

@@ -47,9 +47,11 @@ impl LeaseFence {
     }
 
     /// The time until the leadership ends (`valid_until`), unless the lease is renewed; `None` when
-    /// it has ended.
+    /// it has ended, also if it was lost before that time.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let until = self.work.lock().as_ref()?.valid_until();
+        let work = self.work.lock();
+        let work = work.as_ref().filter(|work| work.may_send(Duration::ZERO).is_ok())?;
+        let until = work.valid_until();
         (now < until).then(|| until - now)
     }
 }

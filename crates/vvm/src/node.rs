@@ -254,7 +254,9 @@ impl Node {
     /// another node that works. A node that drains is not ready, so that load balancers leave it
     /// before it stops.
     pub fn is_ready(&self) -> bool {
-        !self.is_draining() && (self.stage() == Stage::Leading || self.can_forward())
+        // The stage stays until the host stops a node that has lost its leadership.
+        let leads = self.stage() == Stage::Leading && self.left_ms().is_some();
+        !self.is_draining() && (leads || self.can_forward())
     }
 
     fn can_forward(&self) -> bool {
@@ -440,3 +442,27 @@ impl Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node does not lead")]
 pub struct NotLeading;
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+
+    use super::*;
+
+    /// No suite failed when a node whose partitions nobody looked after renewed its lease for ever.
+    #[test]
+    fn a_node_whose_owning_task_stands_still_is_not_healthy() {
+        let manual = ManualClock::new(1);
+        let settings = NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let parts = (Vec::new(), (Vec::new(), Vec::new()));
+        let node = Node::new(&settings, "mem", parts, manual.clock(), FirstProblem::default());
+        assert!(node.is_healthy(), "the task has not begun");
+        node.note_beat(Some(manual.clock().now() + Duration::from_secs(6)));
+        manual.advance(Duration::from_millis(5_999));
+        assert!(node.is_healthy());
+        manual.advance(Duration::from_millis(1));
+        assert!(!node.is_healthy());
+        node.note_beat(None);
+        assert!(node.is_healthy(), "the task has ended");
+    }
+}

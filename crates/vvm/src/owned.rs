@@ -337,14 +337,14 @@ impl<'a> OwnedPartitions<'a> {
         }
     }
 
-    /// Closes the fence of a partition that another node has taken.
+    /// Closes a partition that another node has taken.
     fn close(&self, partition: PartitionId, row: OwnerRow) -> Problem {
         let Some(&(app, served)) = self.all.get(&partition) else {
             return Problem::OwnershipLost(format!("the owner of {partition} is unexpected"));
         };
         let why = taken(app, partition.partition, row);
         if let Some(started) = served.started().get(&partition.partition) {
-            started.fence.close(&why);
+            started.close(&why);
         }
         Problem::OwnershipLost(why)
     }

@@ -1,5 +1,5 @@
 //! Services that are bound to the owner of a partition: they run on the node that owns the
-//! partition, and on no other.
+//! partition, and are told to end when it owns the partition no more.
 //!
 //! Invariant: a service of a partition starts after the recovery, and the partition changes its
 //! owner only after the service has ended. A service that does not end costs the node its lease.
@@ -30,8 +30,10 @@ pub trait PartitionService: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Works for one partition until `stop` is cancelled, and then returns soon: the partition
-    /// waits for the return before it goes to another node. The node calls this method once for
-    /// each start of a partition, and again after a pause if it returns before `stop` is cancelled.
+    /// waits for the return before it goes to another node. `stop` is also cancelled when the
+    /// leadership is lost, and when another node has taken the partition. The node calls this
+    /// method once for each start of a partition, and again after a pause if it returns before
+    /// `stop` is cancelled.
     ///
     /// The writes of the service need protection of their own. [`OwnedPartition::may_work`] tells
     /// whether the node still owns the partition, and [`OwnedPartition::epoch`] is a fencing token.
@@ -110,14 +112,15 @@ impl OwnedPartition {
     }
 }
 
-/// Starts the services of a partition. Each waits for the recovery of the partition first.
+/// Starts the services of a partition, until `stop` is cancelled. Each waits for the recovery of
+/// the partition first.
 pub(crate) fn start_services(
     services: &[Arc<dyn PartitionService>],
     partition: &OwnedPartition,
-    work: WorkGuard,
+    (work, stop): (WorkGuard, CancellationToken),
     runtime: &Handle,
 ) -> RunningServices {
-    let mut running = RunningServices::new(work, CancellationToken::new(), runtime.clone());
+    let mut running = RunningServices::new(work, stop, runtime.clone());
     for service in services {
         let (service, partition, stop) = (Arc::clone(service), partition.clone(), running.stop());
         running.start(async move {

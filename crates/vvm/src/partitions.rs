@@ -117,6 +117,7 @@ impl Deployer<'_> {
         let services = services_work.map(|work| {
             let node = self.node.clone();
             let owned = OwnedPartition::new(node, app, partition, Arc::clone(&fence));
+            let work = (work, self.leadership.token());
             partition_service::start_services(services, &owned, work, &self.clients.runtime)
         });
         let services = Arc::new(Mutex::new(services));

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};
 
-use crate::{found, numbers::FaultyNumbers};
+use crate::{found, numbers::FaultySystem};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -50,6 +50,7 @@ impl Cluster {
             failed: CancellationToken::default(),
             writes: Arc::new(Mutex::new(Fault::None)),
             numbers: Arc::new(Mutex::new(Fault::None)),
+            keeps_leases: Arc::default(),
             keyspace: OnceLock::default(),
             journal: Arc::default(),
         };
@@ -176,6 +177,8 @@ pub(crate) struct ScriptedDriver {
     pub(crate) writes: Arc<Mutex<Fault>>,
     /// The fault of each conditional write of document numbers.
     pub(crate) numbers: Arc<Mutex<Fault>>,
+    /// While this is set, no lease can be deleted.
+    pub(crate) keeps_leases: Arc<AtomicBool>,
     /// The keyspace of the application, without faults and stalls.
     pub(crate) keyspace: OnceLock<SharedStorage>,
     pub(crate) journal: Journal,
@@ -210,7 +213,8 @@ impl StorageDriver for ScriptedDriver {
         if keyspace.as_str() == "sysvvm" {
             let faulty = |inner| {
                 let (clock, fault) = (self.clock.clone(), Arc::clone(&self.numbers));
-                found::with_defect(Arc::new(FaultyNumbers { inner, clock, fault }))
+                let keeps_leases = Arc::clone(&self.keeps_leases);
+                found::with_defect(Arc::new(FaultySystem { inner, clock, fault, keeps_leases }))
             };
             return Ok(opened.map(faulty));
         }

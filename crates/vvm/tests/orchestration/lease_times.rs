@@ -1,6 +1,9 @@
 //! Leases on storages with late writes, and on storages on which each node watches leases.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use clock::Instant;
@@ -99,4 +102,19 @@ async fn at_level_2_a_node_does_not_lead_with_a_lease_that_is_too_short_for_late
         cluster.until(&node, Stage::Leading).await;
         node.shutdown().await.unwrap();
     }
+}
+
+/// No suite failed when a node that stops waited for ever for the release of its lease.
+#[tokio::test]
+async fn a_lease_that_cannot_be_deleted_in_time_is_left_to_expire() {
+    let cluster = Cluster::new();
+    let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(4));
+    let node = node.build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    cluster.driver.keeps_leases.store(true, Ordering::SeqCst);
+    let start = cluster.clock.now();
+    node.shutdown().await.unwrap();
+    let took = cluster.clock.now() - start;
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(cluster.lease(1).await.is_some());
 }

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod found;
+mod killer;
 mod leaders;
 mod lease_times;
 mod levels;
@@ -26,8 +27,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clock::Clock;
-use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, owner, run, send};
+use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, owner, run, send};
 use eventlog::{AppRow, Offset, RecordId, TrustLevel, WsId};
 use ielections::Timing;
 use isequencer::standard::FIRST_CRECORD_ID;
@@ -79,6 +79,18 @@ async fn a_node_that_waits_for_ever_waits_for_its_storage_too() {
     cluster.driver.is_out_of_reach.store(false, Ordering::SeqCst);
     cluster.until(&standby, Stage::Leading).await;
     standby.shutdown().await.unwrap();
+
+    // The system keyspace can be opened, and the keyspace of the application cannot. Such a standby
+    // ended with code 4 after `open_within`.
+    cluster.driver.refused_opens.store(usize::MAX, Ordering::SeqCst);
+    let standby = cluster.node(1, |settings| settings.open_within = Duration::from_millis(500));
+    let standby = standby.build().unwrap().launch();
+    let later = cluster.clock.now() + Duration::from_secs(3);
+    assert!(cluster.clock.timeout_at(later, standby.problem()).await.is_err());
+    assert_eq!(standby.node().stage(), Stage::Opening);
+    cluster.driver.refused_opens.store(0, Ordering::SeqCst);
+    cluster.until(&standby, Stage::Leading).await;
+    standby.shutdown().await.unwrap();
 }
 
 /// A server died together with the former leader. Because of that server one call of the next
@@ -92,12 +104,24 @@ async fn a_node_that_takes_over_tries_again_to_open_what_the_storage_cannot_open
     assert_eq!(cluster.driver.refused_opens.load(Ordering::SeqCst), 0);
     node.shutdown().await.unwrap();
 
-    // The node ends if opening takes too long.
-    cluster.driver.refused_opens.store(usize::MAX, Ordering::SeqCst);
-    let node = cluster.node(1, |settings| settings.open_within = Duration::from_secs(2));
-    let node = node.build().unwrap().launch();
-    assert!(matches!(&*node.problem().await, Problem::Storage(why) if why.contains("hangs")));
-    assert!(node.shutdown().await.is_err());
+    // The node ends if opening takes too long: before it has a seat, and when it leads. A node that
+    // does not know its application reads nothing of it before it leads.
+    for (cluster, reached) in [(cluster, Stage::Opening), (Cluster::new(), Stage::Recovering)] {
+        cluster.driver.refused_opens.store(usize::MAX, Ordering::SeqCst);
+        let node = cluster.node(1, |settings| {
+            settings.open_within = Duration::from_secs(2);
+            settings.acquire_within = Some(PATIENCE);
+        });
+        let node = node.build().unwrap().launch();
+        cluster.until(&node, reached).await;
+        let soon = cluster.clock.now() + PATIENCE;
+        let problem = cluster.clock.timeout_at(soon, node.problem()).await;
+        let problem = problem.expect("it opens for ever");
+        assert!(matches!(&*problem, Problem::Storage(why) if why.contains("hangs")), "{problem}");
+        assert_eq!(node.node().stage(), reached);
+        assert!(node.shutdown().await.is_err());
+        assert!(cluster.lease(1).await.is_none());
+    }
 }
 
 /// VVM.test.Shutdown
@@ -599,81 +623,4 @@ async fn a_node_whose_handle_is_dropped_stops_in_order() {
     no_more_tasks_than(before, &cluster).await;
     assert!(cluster.lease(1).await.is_none(), "the lease is released");
     assert_eq!(stopped.load(Ordering::SeqCst), 1);
-}
-
-/// A lease is over, and work goes on. The killer ends the process, although the runtime is blocked.
-#[test]
-fn the_killer_ends_a_process_with_work_that_does_not_stop() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let killed = Arc::new(AtomicBool::new(false));
-    let kill = Arc::clone(&killed);
-    runtime.block_on(async {
-        let cluster = Cluster::new();
-        let node = cluster.node(1, hasty);
-        let node = node.with_killer(Arc::new(move |_| kill.store(true, Ordering::SeqCst)));
-        let node = node.build().unwrap().launch();
-        cluster.until(&node, Stage::Leading).await;
-        // The only thread of the runtime is blocked: no lease can be renewed, and nothing can be
-        // stopped.
-        let clock = cluster.clock.clone();
-        let end = clock.now() + PATIENCE;
-        while !killed.load(Ordering::SeqCst) {
-            assert!(clock.now() < end, "it was not killed");
-            std::thread::yield_now();
-        }
-        assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
-    });
-}
-
-/// The variable that the next test sets for the process that it starts: the test binary again.
-const STANDS_STILL: &str = "VVM_TEST_STANDS_STILL";
-
-/// The exit code of a process that its killer ended.
-const KILLED: i32 = 10;
-
-/// All threads of the runtime, and the thread that waits for the runtime, stand still. Only a
-/// thread of the operating system can end the process.
-#[test]
-fn a_process_with_a_suspended_runtime_is_killed() {
-    if std::env::var_os(STANDS_STILL).is_some() {
-        return stand_still();
-    }
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_process_with_a_suspended_runtime_is_killed", "--nocapture"])
-        .env(STANDS_STILL, "yes")
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let clock = Clock::system();
-    let end = clock.now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if clock.now() > end {
-            child.kill().unwrap();
-            panic!("the killer did not end the process");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    assert_eq!(status.code(), Some(KILLED));
-}
-
-/// Leads a seat, and then blocks all threads.
-fn stand_still() {
-    const THREADS: usize = 2;
-    let forever = || loop {
-        std::thread::park();
-    };
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(THREADS).enable_all().build().unwrap().block_on(async {
-        let cluster = Cluster::new();
-        let kill = Arc::new(|_: &str| std::process::exit(KILLED));
-        let node = cluster.node(1, hasty).with_killer(kill).build().unwrap().launch();
-        cluster.until(&node, Stage::Leading).await;
-        for _ in 0..THREADS {
-            tokio::spawn(async move { forever() });
-        }
-        forever();
-    });
 }

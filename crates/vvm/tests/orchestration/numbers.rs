@@ -1,13 +1,18 @@
 //! The fast series of document numbers of a node: when they open, and what a stop gives back.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use clock::{Clock, Instant};
 use eventlog::Schema;
-use istorage::{Call, CallAnswer, Error, Fault, Result, SharedStorage, StorageWrapper, Write};
+use istorage::{
+    Call, CallAnswer, Conditional, Error, Fault, Result, SharedStorage, StorageWrapper, Write,
+};
 use processor::{Application, SeriesPolicy};
 use sysvvm::{AppName, ownership::MemberState};
 use vvm::{
@@ -17,15 +22,17 @@ use vvm::{
 
 use crate::cluster::{Cluster, PATIENCE, hasty};
 
-/// The system keyspace of a node. Rows of document numbers meet faults.
+/// The system keyspace of a node. Rows of document numbers and leases meet faults.
 #[derive(Debug)]
-pub(crate) struct FaultyNumbers {
+pub(crate) struct FaultySystem {
     pub(crate) inner: SharedStorage,
     pub(crate) clock: Clock,
     pub(crate) fault: Arc<Mutex<Fault>>,
+    /// While this is set, no lease can be deleted.
+    pub(crate) keeps_leases: Arc<AtomicBool>,
 }
 
-impl StorageWrapper for FaultyNumbers {
+impl StorageWrapper for FaultySystem {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -35,6 +42,13 @@ impl StorageWrapper for FaultyNumbers {
             Call::Write(Write::If(pkey, _)) => pkey.starts_with(&[0, 0, 0, 11]),
             _ => false,
         };
+        if let Call::Write(Write::If(pkey, ops)) = &call
+            && pkey.starts_with(&[0, 0, 0, 1])
+            && matches!(ops[..], [Conditional::Delete { .. }])
+            && self.keeps_leases.load(Ordering::SeqCst)
+        {
+            std::future::pending::<()>().await;
+        }
         let fault = if is_of_numbers { *self.fault.lock().unwrap() } else { Fault::None };
         match fault {
             Fault::Hang => std::future::pending().await,

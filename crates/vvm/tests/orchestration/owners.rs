@@ -82,6 +82,9 @@ async fn a_partition_without_an_epoch_left_has_no_owner() {
     let owners = system(&cluster).await.owners();
     let first = cluster.launch(1);
     cluster.until(&first, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&first, create_workspace(3, soon)).await;
+    let done = run(&first, cud(3, article("a"), soon)).await;
     first.shutdown().await.unwrap();
     let partition = id(3);
     let from = rows(&owners).await[&partition];
@@ -92,6 +95,9 @@ async fn a_partition_without_an_epoch_left_has_no_owner() {
     cluster.until(&node, Stage::Leading).await;
     assert!(is_here(&node, 4) && !is_here(&node, 3));
     assert_eq!(rows(&owners).await[&partition], last);
+    let reader = node.node().app("acme", "shop").unwrap().reader().unwrap();
+    let record = reader.record(WsId(3), done.answer.ids[0].1).await.unwrap();
+    assert_eq!(record.unwrap().version, done.version(), "its data can be read");
     node.shutdown().await.unwrap();
 }
 

@@ -69,6 +69,12 @@ fn launch(cluster: &Cluster, node: u16, journal: &Journal) -> (Launched, Arc<Ato
     (node.build().unwrap().launch(), hangs)
 }
 
+fn launch_hasty(cluster: &Cluster, journal: &Journal) -> Launched {
+    let service = JournalService { node: 1, journal: Arc::clone(journal), hangs: Arc::default() };
+    let node = cluster.node(1, crate::cluster::hasty).with_partition_service(service);
+    node.build().unwrap().launch()
+}
+
 /// The partitions at which a service of a node works now.
 fn at_work(journal: &Journal, node: u16) -> Vec<u16> {
     let mut here = Vec::new();
@@ -111,6 +117,35 @@ async fn a_service_of_a_partition_runs_at_its_owner_only_and_ends_before_a_move(
         }
         assert!(of_it.chunks(2).is_sorted_by(|one, next| one[0].2 < next[0].2), "{of_it:?}");
     }
+}
+
+/// The token of a partition's services was cancelled only when the host stopped the node. Until
+/// then they went on beside those of the next owner, and were started again if they failed.
+#[tokio::test]
+async fn services_of_partitions_end_when_the_leadership_is_lost() {
+    let (cluster, journal) = (Cluster::new(), Journal::default());
+    let node = launch_hasty(&cluster, &journal);
+    until_at_work(&cluster, &journal, 1, 10).await;
+    cluster.until(&node, Stage::Leading).await;
+    assert!(node.node().is_ready());
+    cluster.usurp(1).await;
+    // The host has not stopped the node yet.
+    until_at_work(&cluster, &journal, 1, 0).await;
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
+    assert!(!node.node().is_ready(), "another node has the lease");
+    node.shutdown().await.unwrap_err();
+}
+
+#[tokio::test]
+async fn services_of_a_partition_end_when_another_node_has_taken_it() {
+    let (cluster, journal) = (Cluster::new(), Journal::default());
+    let node = launch_hasty(&cluster, &journal);
+    until_at_work(&cluster, &journal, 1, 10).await;
+    crate::owners::usurp_partition(&cluster, 7).await;
+    until_at_work(&cluster, &journal, 1, 9).await;
+    assert!(!at_work(&journal, 1).contains(&7));
+    assert!(matches!(*node.problem().await, Problem::OwnershipLost(_)));
+    node.shutdown().await.unwrap_err();
 }
 
 /// A service that goes on could work beside that of the next owner.
@@ -337,11 +372,14 @@ async fn a_service_of_a_node_runs_while_the_node_holds_its_seat() {
 #[tokio::test]
 async fn a_service_of_a_node_ends_when_the_leadership_is_lost() {
     let cluster = Cluster::new();
-    let (node, journal, _) = launch_seat_service(&cluster, 1, false, crate::cluster::hasty);
+    let (node, journal, could_work) =
+        launch_seat_service(&cluster, 1, false, crate::cluster::hasty);
     until_entries(&cluster, &journal, 1).await;
     cluster.usurp(1).await;
     // The host has not stopped the node yet.
     until_entries(&cluster, &journal, 2).await;
+    // `may_work` looked at the time alone: it held on to a lease that another node had.
+    assert!(!could_work.load(Ordering::SeqCst));
     assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     node.shutdown().await.unwrap_err();
 }
