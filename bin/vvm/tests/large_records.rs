@@ -172,6 +172,9 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     let (greedy, other) = (token(folder.path(), "greedy"), token(folder.path(), "other"));
     let config = format!("[access]\nkeys_file = \"keys.json\"\nissuer = \"{ISSUER}\"\n");
     let node = NodeProcess::start(folder.path(), &config).ready();
+    // Nobody attacks this node. Its probes show how slow a probe is on this machine meanwhile.
+    let in_memory = "[storage]\ndriver = \"mem\"\n[node]\nfolder = \"idle\"\n";
+    let idle = NodeProcess::start(folder.path(), in_memory).ready();
     let clients = Clients { api: node.api, greedy, other };
     let bodies: Vec<_> =
         (1..=attack.workspaces).map(|ws| small_command(&clients, ws, &attack)).collect();
@@ -189,8 +192,10 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
         let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
         threads.push(spawn(move || send_on(&clients, ws, &body, &stop, &sent)));
     }
-    let (admin, stopped) = (node.admin, Arc::clone(&stop));
-    let probes = spawn(move || probe_on(admin, &stopped));
+    let probes = [node.admin, idle.admin].map(|admin| {
+        let stop = Arc::clone(&stop);
+        spawn(move || probe_on(admin, &stop))
+    });
     let (others, start) = (Answers::default(), Instant::now());
     while start.elapsed() < attack.time {
         let asked = Instant::now();
@@ -203,14 +208,15 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     }
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let probes = probes.join().unwrap();
-    let slowest_probe = *probes.last().unwrap();
+    let [probes, idle_probes] = probes.map(|probes| probes.join().unwrap());
+    let [slowest_probe, slowest_idle] =
+        [&probes, &idle_probes].map(|probes| *probes.last().unwrap());
 
     let grown = fs::metadata(&file).unwrap().len() - before;
     let done = sent.load(Ordering::Relaxed);
     println!(
         "{done} commands of {} B; the file grew by {} MiB; {} MiB of memory; {} others, slowest \
-         {:?}; {} probes, slowest {:?}",
+         {:?}; {} probes, slowest {:?}; of an idle node {:?}",
         bodies[0].len(),
         grown / MIB,
         node.most_memory(),
@@ -218,6 +224,7 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
         others.slowest(),
         probes.len(),
         slowest_probe,
+        slowest_idle,
     );
     assert!(done >= attack.workspaces, "the attack did something");
     assert_eq!(node.renewals_near_the_end(LEASE_SECONDS), 0);
@@ -226,10 +233,9 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     let limited = |line: &&str| line.contains("outcome=\"limited\"") && !line.ends_with(" 0");
     assert!(metrics.as_str().unwrap().lines().any(|line| limited(&line)), "{metrics}");
     let slow = if cfg!(debug_assertions) { 10 } else { 1 };
-    // Other programs share the machine, and may delay one probe in a thousand for longer.
-    let in_time = probes[probes.len() - 1 - probes.len() / 1_000];
-    assert!(in_time < Duration::from_millis(100) * slow, "{in_time:?}");
-    assert!(slowest_probe < Duration::from_secs(1) * slow, "{slowest_probe:?}");
+    let bound = Duration::from_millis(100) * slow;
+    let bound = bound.max(slowest_idle + bound / 2);
+    assert!(slowest_probe < bound, "{slowest_probe:?}, of an idle node {slowest_idle:?}");
     // At first each of the 10 partitions may run one command, and the disk writes all of them.
     assert!(others.slowest() < Duration::from_secs(2) * slow, "{:?}", others.slowest());
     let command = 3 * (attack.records * attack.record) as u64;
@@ -237,4 +243,5 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     // redb doubles its file when it is full.
     assert!(grown < 2 * (before + allowed), "{} MiB", grown / MIB);
     node.stop();
+    idle.stop();
 }

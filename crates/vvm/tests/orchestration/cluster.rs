@@ -38,7 +38,10 @@ pub(crate) type Journal = Arc<Mutex<Vec<&'static str>>>;
 
 impl Cluster {
     pub(crate) fn new() -> Cluster {
-        let clock = Clock::system();
+        Cluster::with_clock(Clock::system())
+    }
+
+    pub(crate) fn with_clock(clock: Clock) -> Cluster {
         let driver = ScriptedDriver {
             inner: MemDriver::new(clock.clone()),
             clock: clock.clone(),

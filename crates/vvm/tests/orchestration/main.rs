@@ -27,8 +27,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use clock::ManualClock;
 use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, owner, run, send};
 use eventlog::{AppRow, Offset, RecordId, TrustLevel, WsId};
+use futures::FutureExt;
 use ielections::Timing;
 use isequencer::standard::FIRST_CRECORD_ID;
 use istorage::{AppStorageExt, Consistency};
@@ -124,16 +126,39 @@ async fn a_node_that_takes_over_tries_again_to_open_what_the_storage_cannot_open
     }
 }
 
+/// Lets time pass in small steps until a future is ready.
+async fn while_time_passes<T>(manual: &ManualClock, future: impl Future<Output = T>) -> T {
+    let passes = async {
+        for _ in 0..30_000 {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            manual.advance(Duration::from_millis(10));
+        }
+    };
+    tokio::select! {
+        biased;
+        value = future => value,
+        () = passes => panic!("five minutes have passed"),
+    }
+}
+
 /// VVM.test.Shutdown
 #[tokio::test]
 async fn a_node_that_loses_its_leadership_reports_it_and_stops() {
-    let cluster = Cluster::new();
-    let node = cluster.launch_hasty(1);
-    cluster.until(&node, Stage::Leading).await;
+    let manual = ManualClock::new(1);
+    let cluster = Cluster::with_clock(manual.clock());
+    let node = cluster.launch(1);
+    while_time_passes(&manual, cluster.until(&node, Stage::Leading)).await;
     cluster.usurp(1).await;
-    let problem = node.problem().await;
+    let usurped = cluster.clock.now();
+    assert!(node.problem().now_or_never().is_none(), "no time has passed");
+    let problem = while_time_passes(&manual, node.problem()).await;
     assert!(matches!(*problem, Problem::LeadershipLost(_)), "{problem}");
-    let reported = node.shutdown().await.unwrap_err();
+    let took = cluster.clock.now() - usurped;
+    let renew_every = cluster.settings(1).lease.renew_every;
+    assert!(took <= renew_every, "the next renewal tells: {took:?} of {renew_every:?}");
+    let reported = while_time_passes(&manual, node.shutdown()).await.unwrap_err();
     assert!(Arc::ptr_eq(&reported, &problem), "the problem was reported twice");
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }

@@ -168,13 +168,8 @@ struct PanickingService {
     runs: Arc<Mutex<usize>>,
 }
 
-#[async_trait]
-impl PartitionService for PanickingService {
-    fn name(&self) -> &'static str {
-        "panicking"
-    }
-
-    async fn run(&self, _: OwnedPartition, stop: CancellationToken) -> Result<(), ServiceError> {
+impl PanickingService {
+    async fn work(&self, stop: CancellationToken) -> Result<(), ServiceError> {
         let run = {
             let mut runs = self.runs.lock().unwrap();
             *runs += 1;
@@ -188,6 +183,37 @@ impl PartitionService for PanickingService {
         stop.cancelled().await;
         Ok(())
     }
+
+    /// Waits until the service runs for the third time.
+    async fn until_third(runs: &Mutex<usize>, cluster: &Cluster) {
+        let deadline = cluster.clock.now() + PATIENCE;
+        while *runs.lock().unwrap() < 3 {
+            assert!(cluster.clock.now() < deadline, "the service is not started again");
+            cluster.clock.sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl PartitionService for PanickingService {
+    fn name(&self) -> &'static str {
+        "panicking"
+    }
+
+    async fn run(&self, _: OwnedPartition, stop: CancellationToken) -> Result<(), ServiceError> {
+        self.work(stop).await
+    }
+}
+
+#[async_trait]
+impl NodeService for PanickingService {
+    fn name(&self) -> &'static str {
+        "panicking"
+    }
+
+    async fn run(&self, _: HeldSeat, stop: CancellationToken) -> Result<(), ServiceError> {
+        self.work(stop).await
+    }
 }
 
 /// A service that panicked was not started again until its partition was.
@@ -199,11 +225,18 @@ async fn a_service_that_panics_or_fails_is_started_again() {
     app.partitions = std::num::NonZeroU16::MIN;
     let node = cluster.node_of(1, app, |_| {}).with_partition_service(service);
     let node = node.build().unwrap().launch();
-    let deadline = cluster.clock.now() + PATIENCE;
-    while *runs.lock().unwrap() < 3 {
-        assert!(cluster.clock.now() < deadline, "the service is not started again");
-        cluster.clock.sleep(Duration::from_millis(10)).await;
-    }
+    PanickingService::until_third(&runs, &cluster).await;
+    node.shutdown().await.unwrap();
+}
+
+/// No suite failed when a service of a node that failed ended for ever.
+#[tokio::test]
+async fn a_service_of_a_node_that_panics_or_fails_is_started_again() {
+    let (cluster, service) = (Cluster::new(), PanickingService::default());
+    let runs = Arc::clone(&service.runs);
+    let node = cluster.node(1, |_| {}).with_node_service(service).build().unwrap().launch();
+    PanickingService::until_third(&runs, &cluster).await;
+    assert_eq!(node.node().stage(), Stage::Leading, "its failures are no problem of the node");
     node.shutdown().await.unwrap();
 }
 
