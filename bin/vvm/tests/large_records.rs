@@ -161,6 +161,12 @@ fn probe_on(admin: SocketAddr, stop: &AtomicBool) -> Vec<Duration> {
     times
 }
 
+/// The bound of a probe is higher if the machine is slow: if the node that nobody attacks is.
+fn check_probe(slowest: Duration, of_idle: Duration, bound: Duration) {
+    let bound = bound.max(of_idle + bound / 2);
+    assert!(slowest < bound, "{slowest:?}, of an idle node {of_idle:?}");
+}
+
 /// Commands of 1.1 KB that each changed 15 records of 1 MB ended the node after 11 s: the renewal
 /// of its lease waited behind them in the queue of the storage. With a limit of 10 commands a
 /// second it ended, too. 250 KB of such commands left 7.3 GB on the disk.
@@ -233,9 +239,7 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     let limited = |line: &&str| line.contains("outcome=\"limited\"") && !line.ends_with(" 0");
     assert!(metrics.as_str().unwrap().lines().any(|line| limited(&line)), "{metrics}");
     let slow = if cfg!(debug_assertions) { 10 } else { 1 };
-    let bound = Duration::from_millis(100) * slow;
-    let bound = bound.max(slowest_idle + bound / 2);
-    assert!(slowest_probe < bound, "{slowest_probe:?}, of an idle node {slowest_idle:?}");
+    check_probe(slowest_probe, slowest_idle, Duration::from_millis(100) * slow);
     // At first each of the 10 partitions may run one command, and the disk writes all of them.
     assert!(others.slowest() < Duration::from_secs(2) * slow, "{:?}", others.slowest());
     let command = 3 * (attack.records * attack.record) as u64;
