@@ -84,7 +84,10 @@ impl Judge {
         if answer.header("content-type").is_none() && !answer.body.is_empty() {
             return Err("the body has no type".to_owned());
         }
-        if status >= 400 && !request.is_head_method {
+        // Bytes that are no HTTP request are answered with a status alone.
+        let is_unread = matches!(status, 400 | 431) && answer.body.is_empty();
+        let is_bare = is_unread && request.framing == Framing::Head;
+        if status >= 400 && !request.is_head_method && !is_bare {
             self.judge_problem(answer)?;
         }
         if request.framing == Framing::Clean
