@@ -60,6 +60,7 @@ mod tests;
 mod transaction;
 mod types;
 
+pub use base::{Offset, WsId};
 pub use command::JoinedCommand;
 pub use engine::Unflushed;
 pub use errors::{DrawError, JoinError};
@@ -73,7 +74,7 @@ pub use sequences::{BadSequences, Sequence, Sequences};
 pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
 pub use transaction::Transaction;
-pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};
+pub use types::{NumberKey, SeqId, WsKind};
 
 // The types of these crates occur in the API.
 pub use async_trait::async_trait;

@@ -133,11 +133,7 @@ pub(super) async fn run<A: RequestHandler>(
         Some(Ok(())) => close(io, exchange.is_unread(), shared).await,
         // hyper has answered with a status and no body.
         Some(Err(error)) if error.is_parse() => {
-            if let Some(left_out) = shared.lines.next(ClientLine::Malformed, None) {
-                let (service, error) = (shared.service, error.to_string());
-                let error = beginning(&error);
-                info!(service, %peer, error, left_out, "malformed request refused");
-            }
+            note_malformed(&error, peer, shared);
             close(io, true, shared).await;
         }
         Some(Err(error)) => {
@@ -146,6 +142,14 @@ pub(super) async fn run<A: RequestHandler>(
         }
         // The connection is idle, and ends at once.
         None => io.stream().hang_up(),
+    }
+}
+
+fn note_malformed<A>(error: &hyper::Error, peer: SocketAddr, shared: &ServerState<A>) {
+    if let Some(left_out) = shared.lines.next(ClientLine::Malformed, None) {
+        let (service, error) = (shared.service, error.to_string());
+        let error = beginning(&error);
+        info!(service, %peer, error, left_out, "malformed request refused");
     }
 }
 
