@@ -1,8 +1,12 @@
 //! Requests that hyper cannot read.
 
-use std::io::{Read, Write};
+use std::{
+    io::{Read, Write},
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
-use crate::support::{Answer, TestNode, answer_to, connect, get};
+use crate::support::{Answer, PATIENCE, TestNode, answer_to, connect, get};
 
 #[test]
 fn a_request_that_cannot_be_read_gets_a_status_and_a_line_in_the_log() {
@@ -33,8 +37,16 @@ fn a_request_that_cannot_be_read_gets_a_status_and_a_line_in_the_log() {
             let lines = log.lines().filter(|line| line.contains("malformed request refused"));
             lines.filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>()
         };
-        let lines = lines_in(&node.log_text());
-        assert!(lines.len() >= 2, "{request:?}: {}", node.log_text());
+        // hyper answers before the node writes the line.
+        let start = Instant::now();
+        let lines = loop {
+            let lines = lines_in(&node.log_text());
+            if lines.len() >= 2 {
+                break lines;
+            }
+            assert!(start.elapsed() < PATIENCE, "{request:?}: {}", node.log_text());
+            sleep(Duration::from_millis(5));
+        };
         assert!(lines.iter().all(|line| line.contains("127.0.0.1:")), "{lines:?}");
     }
     node.stop();

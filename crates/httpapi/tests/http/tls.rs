@@ -204,7 +204,12 @@ fn plain_http_on_a_port_with_tls_is_answered_and_tls_on_a_plain_port_refused() {
     let plain = TestNode::start();
     let error = secured.client().connect(plain.api).unwrap_err();
     assert!(matches!(tls_error(&error), Error::InvalidMessage(_)), "{error:?}");
-    assert!(plain.log_text().contains("malformed request refused"), "{}", plain.log_text());
+    // hyper answers before the node writes the line.
+    let start = Instant::now();
+    while !plain.log_text().contains("malformed request refused") {
+        assert!(start.elapsed() < PATIENCE, "{}", plain.log_text());
+        sleep(Duration::from_millis(5));
+    }
     plain.stop();
     secured.node.stop();
 }
