@@ -15,8 +15,10 @@ impl WsId {
     }
 }
 
-/// The fencing token of a leadership, of a seat or of a partition. No two leaderships share an
-/// epoch, and a later leadership has a higher one.
+/// The fencing token of the leader of a seat, or of the owner of a partition. No two leaders of a
+/// seat share an epoch, and a later one has a higher epoch. The same holds for the owners of a
+/// partition, whose epochs have at most 22 bits: the order of a write has room for no more. A seat
+/// and a partition count apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 

@@ -23,7 +23,7 @@
 //! assert_eq!(command.next(standard::WLOG_OFFSET)?, 1);
 //! assert_eq!(command.next(standard::RECORD_ID)?, 322_680_000_131_072);
 //! let offset = command.keep(); // from now on its event may be written
-//! assert_eq!(offset.get(), 1);
+//! assert_eq!(offset.0, 1);
 //! // Write the event at this offset here, and apply it. If that fails: `transaction.actualize()`.
 //! transaction.flush(); // the event is in the log, and applied
 //! # Ok(())

@@ -131,7 +131,7 @@ pub(super) async fn run<A: RequestHandler>(
     match ended {
         Some(_) if exchange.is_not_taken() => note_not_taken(peer, shared),
         Some(Ok(())) => close(io, exchange.is_unread(), shared).await,
-        // hyper has answered with a status and no body.
+        // hyper has written a status without a body, as far as the kernel took it.
         Some(Err(error)) if error.is_parse() => {
             note_malformed(&error, peer, shared);
             close(io, true, shared).await;
