@@ -63,7 +63,7 @@ impl Schema {
             }
         }
         mistakes.extend(schema.mistakes());
-        base::none_of(mistakes, InvalidSchema::Several)?;
+        causes::none_of(mistakes, InvalidSchema::Several)?;
         Ok(schema)
     }
 

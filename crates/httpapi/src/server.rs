@@ -27,7 +27,7 @@ mod closing;
 mod connection;
 mod limits;
 mod listener;
-mod plain_request;
+mod malformed;
 mod secured;
 mod state;
 mod tracked_body;

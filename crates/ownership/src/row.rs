@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ielections::{Epoch, Incarnation};
+use ielections::Incarnation;
 use serde::{Deserialize, Serialize};
 
 /// A partition of an application.
@@ -55,12 +55,6 @@ impl FromStr for PartitionId {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct OwnerEpoch(pub u32);
-
-impl From<OwnerEpoch> for Epoch {
-    fn from(epoch: OwnerEpoch) -> Epoch {
-        Epoch(epoch.0.into())
-    }
-}
 
 impl OwnerEpoch {
     /// The highest epoch: the orders of rows have 22 bits for it.

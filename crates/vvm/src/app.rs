@@ -93,8 +93,9 @@ pub(crate) struct StartedPartition {
 }
 
 impl StartedPartition {
-    /// Tells the services of the partition to end.
-    pub(crate) fn stop_services(&self) {
+    /// Refuses all writes of the partition from now on, and tells its services to end.
+    pub(crate) fn close(&self, why: &str) {
+        self.fence.close(why);
         if let Some(services) = &*self.services.lock().unwrap_or_else(PoisonError::into_inner) {
             services.stop().cancel();
         }
@@ -353,7 +354,7 @@ impl LocalPartition<'_> {
     /// # Errors
     /// Those of the storage.
     pub async fn sequences(&self, ws: WsId) -> eventlog::Result<Vec<StoredSequence>> {
-        self.storage.sequences(ws).await
+        self.storage.sequences(isequencer::WsId(ws.0)).await
     }
 
     /// The place of the stored numbers: `sys.SequencesView`, or the system keyspace.
@@ -368,7 +369,7 @@ impl LocalPartition<'_> {
         seq: SeqId,
     ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
         let storage = Arc::clone(&self.storage);
-        async move { storage.stored_number(ws, seq).await }
+        async move { storage.stored_number(isequencer::WsId(ws.0), seq).await }
     }
 }
 

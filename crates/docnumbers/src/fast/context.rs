@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use base::with_causes;
+use causes::with_causes;
 use clock::Instant;
 use futures::{StreamExt, stream};
 use tracing::warn;

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use base::with_causes;
+use causes::with_causes;
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 
