@@ -249,7 +249,7 @@ mod tests {
     /// not apply to offsets and to numbers of applications.
     #[test]
     fn record_ids_below_the_bound_are_not_counted_and_other_numbers_are() {
-        let (before, first) = (FIRST_COUNTED_RECORD_ID - 1, FIRST_COUNTED_RECORD_ID);
+        let (before, first) = (322_679_999_999_999, 322_680_000_000_000);
         assert_eq!(drew(&[(1, 5), (2, before), (3, before), (256, 7)]), [(1, 5), (256, 7)]);
         assert_eq!(drew(&[(2, first), (3, first)]), [(2, first), (3, first)]);
     }
