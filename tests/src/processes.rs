@@ -92,8 +92,9 @@ impl KilledServer {
         let folder = folder_of(&command).ok_or_else(|| format!("{pid} has no folder"))?;
         signal(pid, "-KILL")?;
         reap(pid);
+        let killed = KilledServer { command, folder };
         until_deaf(address)?;
-        Ok(KilledServer { command, folder })
+        Ok(killed)
     }
 }
 

@@ -161,10 +161,15 @@ fn probe_on(admin: SocketAddr, stop: &AtomicBool) -> Vec<Duration> {
     times
 }
 
-/// The bound of a probe is higher if the machine is slow: if the node that nobody attacks is.
-fn check_probe(slowest: Duration, of_idle: Duration, bound: Duration) {
-    let bound = bound.max(of_idle + bound / 2);
-    assert!(slowest < bound, "{slowest:?}, of an idle node {of_idle:?}");
+/// Checks sorted times of probes: all but one in a thousand, and the slowest. Their bound is higher
+/// if the machine is slow, which the node that nobody attacks shows, but not ten times higher.
+fn check_probes(probes: &[Duration], of_idle: &[Duration], bound: Duration) {
+    let most = |times: &[Duration]| times[times.len() - 1 - times.len() / 1_000];
+    let slowest = |times: &[Duration]| *times.last().unwrap();
+    for (time, idle) in [(most(probes), most(of_idle)), (slowest(probes), slowest(of_idle))] {
+        let bound = bound.max(idle + bound / 2).min(bound * 10);
+        assert!(time < bound, "{time:?}, of an idle node {idle:?}");
+    }
 }
 
 /// Commands of 1.1 KB that each changed 15 records of 1 MB ended the node after 11 s: the renewal
@@ -239,7 +244,7 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     let limited = |line: &&str| line.contains("outcome=\"limited\"") && !line.ends_with(" 0");
     assert!(metrics.as_str().unwrap().lines().any(|line| limited(&line)), "{metrics}");
     let slow = if cfg!(debug_assertions) { 10 } else { 1 };
-    check_probe(slowest_probe, slowest_idle, Duration::from_millis(100) * slow);
+    check_probes(&probes, &idle_probes, Duration::from_millis(100) * slow);
     // At first each of the 10 partitions may run one command, and the disk writes all of them.
     assert!(others.slowest() < Duration::from_secs(2) * slow, "{:?}", others.slowest());
     let command = 3 * (attack.records * attack.record) as u64;

@@ -93,9 +93,8 @@ pub(crate) struct StartedPartition {
 }
 
 impl StartedPartition {
-    /// Refuses all writes of the partition from now on, and tells its services to end.
-    pub(crate) fn close(&self, why: &str) {
-        self.fence.close(why);
+    /// Tells the services of the partition to end.
+    pub(crate) fn stop_services(&self) {
         if let Some(services) = &*self.services.lock().unwrap_or_else(PoisonError::into_inner) {
             services.stop().cancel();
         }

@@ -216,6 +216,7 @@ impl<'a> OwnedPartitions<'a> {
     fn handle_notices(&mut self) -> Result<bool, Problem> {
         let notices = self.engine.notices();
         let is_some = !notices.is_empty();
+        let mut taken = None;
         for notice in notices {
             match notice {
                 OwnershipNotice::Start(partition, epoch) => {
@@ -224,14 +225,34 @@ impl<'a> OwnedPartitions<'a> {
                 }
                 OwnershipNotice::Stop(partition, epoch) => self.stop(partition, epoch),
                 OwnershipNotice::Left(partition) => self.leave(partition),
-                OwnershipNotice::Foreign(partition, row) => return Err(self.close(partition, row)),
+                // Another node may have taken several partitions at once.
+                OwnershipNotice::Foreign(partition, row) => {
+                    let problem = self.close(partition, row);
+                    taken.get_or_insert(problem);
+                }
                 OwnershipNotice::NoEpochLeft(partition) => {
                     error!(%partition, "partition has no epoch left");
                     self.blocked.insert(partition);
                 }
             }
         }
-        Ok(is_some)
+        match taken {
+            None => Ok(is_some),
+            Some(problem) => {
+                self.stop_all_services();
+                Err(problem)
+            }
+        }
+    }
+
+    /// Tells the services of all partitions to end. From now on nobody notices if another node
+    /// takes one of them.
+    fn stop_all_services(&self) {
+        for (id, (_, served)) in &self.all {
+            if let Some(started) = served.started().get(&id.partition) {
+                started.stop_services();
+            }
+        }
     }
 
     fn start(&mut self, partition: PartitionId, epoch: OwnerEpoch) -> Result<(), Problem> {
@@ -337,14 +358,14 @@ impl<'a> OwnedPartitions<'a> {
         }
     }
 
-    /// Closes a partition that another node has taken.
+    /// Closes the fence of a partition that another node has taken.
     fn close(&self, partition: PartitionId, row: OwnerRow) -> Problem {
         let Some(&(app, served)) = self.all.get(&partition) else {
             return Problem::OwnershipLost(format!("the owner of {partition} is unexpected"));
         };
         let why = taken(app, partition.partition, row);
         if let Some(started) = served.started().get(&partition.partition) {
-            started.close(&why);
+            started.fence.close(&why);
         }
         Problem::OwnershipLost(why)
     }

@@ -166,7 +166,7 @@ pub(crate) async fn resent(servers: Servers) {
             break;
         }
     }
-    let Left { leaders, app, mut ledger } = left.unwrap();
+    let Left { leaders, app, mut ledger } = left.expect("no put reached the first server");
 
     let without_third = servers.without(2);
     let (_, b) = leaders.lead(2).await;

@@ -18,16 +18,13 @@ pub(super) struct WaitingJobs(VecDeque<WriteJob>);
 
 impl WaitingJobs {
     pub(super) fn add(&mut self, job: WriteJob) {
-        let is_urgent = |job: &WriteJob| match job {
-            WriteJob::Write(request) => request.place.is_urgent,
-            _ => false,
-        };
-        let end = self.0.len();
-        let at = match is_urgent(&job) {
-            true => self.0.iter().position(|job| !is_urgent(job)).unwrap_or(end),
-            false => end,
-        };
+        let at = if is_urgent(&job) { self.urgent() } else { self.0.len() };
         self.0.insert(at, job);
+    }
+
+    /// The number of urgent jobs, which stand in front of the others.
+    fn urgent(&self) -> usize {
+        self.0.iter().position(|job| !is_urgent(job)).unwrap_or(self.0.len())
     }
 
     pub(super) fn next(&mut self) -> Option<WriteJob> {
@@ -39,25 +36,32 @@ impl WaitingJobs {
     }
 
     /// Takes the requests that are written together with `first`: those that wait, up to the first
-    /// job of another kind. An urgent one waits for no large group: its group goes into one frame
-    /// of the log, and is answered before redb writes pages.
+    /// job of another kind. Urgent ones that came after it are written before it. An urgent one
+    /// waits for no large group: its group goes into one frame of the log, and is answered before
+    /// redb writes pages.
     pub(super) fn take_group(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
-        let (mut is_urgent, mut bytes) = (first.place.is_urgent, bytes_of(&first.batch));
-        let mut group = vec![first];
+        let urgent = self.urgent();
+        let at = if first.place.is_urgent { 0 } else { urgent };
+        let has_urgent = first.place.is_urgent || urgent > 0;
+        self.0.insert(at, WriteJob::Write(first));
+        let (mut group, mut bytes) = (Vec::new(), 0);
         while group.len() < GROUP_REQUESTS && bytes < GROUP_BYTES {
-            let fits =
-                |request: &WriteRequest| !(is_urgent && bytes + bytes_of(&request.batch) > LARGE);
-            let next = self.0.pop_front_if(|job| match job {
-                WriteJob::Write(request) => fits(request),
+            let is_of_group = |job: &mut WriteJob| match job {
+                WriteJob::Write(request) => {
+                    !has_urgent || bytes + bytes_of(&request.batch) <= LARGE
+                }
                 _ => false,
-            });
-            let Some(WriteJob::Write(request)) = next else { break };
-            is_urgent |= request.place.is_urgent;
+            };
+            let Some(WriteJob::Write(request)) = self.0.pop_front_if(is_of_group) else { break };
             bytes += bytes_of(&request.batch);
             group.push(request);
         }
         group
     }
+}
+
+fn is_urgent(job: &WriteJob) -> bool {
+    matches!(job, WriteJob::Write(request) if request.place.is_urgent)
 }
 
 #[cfg(test)]
@@ -147,8 +151,12 @@ mod tests {
             waiting.add(WriteJob::Write(request(each, &places)));
         }
         let group = waiting.take_group(request(SMALL, &places));
-        assert_eq!(names(&group), ["small", "lease"]);
+        assert_eq!(names(&group), ["lease", "small"]);
         assert_eq!(waiting.len(), 1, "the large request is for the next group");
+        waiting.add(WriteJob::Write(request(LEASE, &places)));
+        let group = waiting.take_group(request(LARGER, &places));
+        assert_eq!(names(&group), ["lease"]);
+        assert_eq!(waiting.len(), 2, "so is the large request that was taken first");
     }
 
     #[test]

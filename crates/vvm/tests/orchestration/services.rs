@@ -137,13 +137,13 @@ async fn services_of_partitions_end_when_the_leadership_is_lost() {
 }
 
 #[tokio::test]
-async fn services_of_a_partition_end_when_another_node_has_taken_it() {
+async fn services_of_partitions_end_when_another_node_has_taken_one() {
     let (cluster, journal) = (Cluster::new(), Journal::default());
     let node = launch_hasty(&cluster, &journal);
     until_at_work(&cluster, &journal, 1, 10).await;
     crate::owners::usurp_partition(&cluster, 7).await;
-    until_at_work(&cluster, &journal, 1, 9).await;
-    assert!(!at_work(&journal, 1).contains(&7));
+    // Nobody would notice if it takes the others, too: the node is about to stop.
+    until_at_work(&cluster, &journal, 1, 0).await;
     assert!(matches!(*node.problem().await, Problem::OwnershipLost(_)));
     node.shutdown().await.unwrap_err();
 }
