@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Clock;
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -164,5 +164,5 @@ impl fmt::Display for CommandError {
 
 /// Returns the text of an error, and each of its causes on a line of its own.
 pub(crate) fn with_causes_on_lines(error: &dyn Error) -> String {
-    causes::with_causes_separated_by(error, "\n  because: ")
+    base::with_causes_separated_by(error, "\n  because: ")
 }

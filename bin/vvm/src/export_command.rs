@@ -13,7 +13,7 @@ use appstream::{
     CheckedStream, ExportError, Exporter, ImportError, ImportReport, StreamError, UnfinishedImport,
     check_stream, import,
 };
-use causes::with_causes;
+use base::with_causes;
 use clock::Clock;
 use eventlog::AppRow;
 use istorage::{ErrorKind, StorageDriver};

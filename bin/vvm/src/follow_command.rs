@@ -7,8 +7,8 @@ mod event_reader;
 
 use std::{process::ExitCode, time::Duration};
 
+use base::with_causes;
 use bytes::Bytes;
-use causes::with_causes;
 use clock::{Clock, Instant};
 use http_body_util::BodyExt;
 use hyper::{

@@ -227,6 +227,6 @@ fn failed(target: &StorageTarget, error: &InspectError) -> CommandError {
         error @ InspectError::NoPartition { .. } => CommandError::unfinished(error.to_string()),
         InspectError::System(error) => CommandError::system(&what, error),
         InspectError::Storage(error) => CommandError::storage(&what, error),
-        error => CommandError::unfinished(format!("{what}: {}", causes::with_causes(error))),
+        error => CommandError::unfinished(format!("{what}: {}", base::with_causes(error))),
     }
 }

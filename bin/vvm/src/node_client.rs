@@ -4,8 +4,8 @@ mod target;
 
 use std::{fmt::Display, time::Duration};
 
+use base::with_causes;
 use bytes::Bytes;
-use causes::with_causes;
 use clock::Clock;
 use http_body_util::{BodyExt, Full};
 use hyper::{

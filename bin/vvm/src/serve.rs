@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
 };
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Clock;
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
 use ielections::{LockError, LockFile};

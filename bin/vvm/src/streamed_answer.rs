@@ -2,8 +2,8 @@
 
 use std::{error::Error, io, time::Duration};
 
+use base::with_causes;
 use bytes::Bytes;
-use causes::with_causes;
 use clock::{Clock, Instant};
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode, body::Incoming};

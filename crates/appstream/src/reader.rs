@@ -369,7 +369,7 @@ fn read_header(header: HeaderLine) -> Result<Header, Why> {
 
 fn counter_key(CounterName { series, period, ws }: &CounterName) -> Result<CounterKey, Why> {
     let (series, period) = (series.parse().map_err(text)?, period.parse().map_err(text)?);
-    Ok(CounterKey { series, period, ws: ws.map(docnumbers::WsId) })
+    Ok(CounterKey { series, period, ws: ws.map(WsId) })
 }
 
 fn range_fact(range: RangeLine) -> Result<(CounterKey, LedgerEntry), Why> {
@@ -383,5 +383,5 @@ fn range_fact(range: RangeLine) -> Result<(CounterKey, LedgerEntry), Why> {
 }
 
 fn text(error: impl std::error::Error) -> Why {
-    causes::with_causes(&error)
+    base::with_causes(&error)
 }

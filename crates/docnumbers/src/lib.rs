@@ -45,12 +45,13 @@ mod series;
 mod template;
 mod unique;
 
+pub use base::WsId;
 pub use calendar::{Calendar, CivilDay};
 pub use definition::{Definition, Overflow, Scope, SeriesId};
 pub use error::{DefinitionError, RenderError, ReplaceError, TemplateError};
 pub use fast::{DocNumberError, FastSeries, FastSettings, RangeOwner, SeriesEnd};
 pub use period::{InvalidPeriod, Period, Reset};
-pub use render::{DayText, DocNumber, WsId};
+pub use render::{DayText, DocNumber};
 pub use rows::{
     CounterKey, DocNumberRows, FixError, LedgerEntry, Policy, RangeState, StoredDefinitions,
 };

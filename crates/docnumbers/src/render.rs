@@ -5,6 +5,7 @@ use std::{
     mem,
 };
 
+use base::WsId;
 use clock::WallTime;
 use jiff::civil::Date;
 
@@ -13,10 +14,6 @@ use crate::{
     check_digit::CheckKind,
     template::{DateField, Part},
 };
-
-/// The number of a workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WsId(pub u64);
 
 /// The number of a document.
 #[must_use = "a number that was drawn and is not used is a gap"]

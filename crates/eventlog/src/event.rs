@@ -2,47 +2,11 @@
 
 use std::num::NonZeroU16;
 
+use base::{Epoch, Offset, WsId};
 use bytes::Bytes;
 use clock::WallTime;
 
 use crate::{QName, Record, Version};
-
-/// The fencing token of a leader. It has at most 22 bits, because the order of a write has 62 bits
-/// for the epoch and the offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
-
-/// A place in the log of a partition or a workspace. The first is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Offset(pub u64);
-
-impl Offset {
-    /// The offset of the first event of a log.
-    pub const FIRST: Offset = Offset(1);
-
-    /// The offset of the last event that the log of a partition can have. The order of a write has
-    /// 40 bits for an offset, and the offset behind the last event is stored with such an order,
-    /// too.
-    pub const LAST: Offset = Offset((1 << 40) - 2);
-
-    /// Returns the next offset.
-    #[must_use]
-    pub const fn next(self) -> Offset {
-        Offset(self.0.saturating_add(1))
-    }
-}
-
-/// The number of a workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WsId(pub u64);
-
-impl WsId {
-    /// Returns the partition of the workspace: its number modulo the number of partitions.
-    pub fn partition(self, partitions: NonZeroU16) -> u16 {
-        // The remainder fits: it is less than a number of 16 bits.
-        (self.0 % u64::from(partitions.get())) as u16
-    }
-}
 
 /// The place of an event in the logs, and the epoch of its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,12 +40,13 @@ mod value;
 mod wire;
 
 pub use app_row::AppRow;
+pub use base::{Epoch, Offset, WsId};
 pub use copy::largest_row_of;
 pub use deployment::{Deployment, DeploymentError, LevelChange};
 pub use error::{DamagedRow, Error, Result, Violation};
 pub use event::{
-    DrawnNumber, Entry, Epoch, Event, EventPlace, FencingEntry, Idempotency, Marker, Offset,
-    RecordChange, StoredAnswer, WsId,
+    DrawnNumber, Entry, Event, EventPlace, FencingEntry, Idempotency, Marker, RecordChange,
+    StoredAnswer,
 };
 pub use fence::{Fence, LeadershipLost, SingleNodeFence};
 pub use fields::Fields;

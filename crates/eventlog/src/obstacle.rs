@@ -69,7 +69,7 @@ impl Error {
             }
             Error::Storage(error) if self.is_lasting() => {
                 let row = error.row().cloned();
-                Some(Obstacle::Storage { what: causes::with_causes(error), row })
+                Some(Obstacle::Storage { what: base::with_causes(error), row })
             }
             Error::Storage(_)
             | Error::LeadershipLost(_)

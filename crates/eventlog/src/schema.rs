@@ -63,7 +63,7 @@ impl Schema {
             }
         }
         mistakes.extend(schema.mistakes());
-        causes::none_of(mistakes, InvalidSchema::Several)?;
+        base::none_of(mistakes, InvalidSchema::Several)?;
         Ok(schema)
     }
 

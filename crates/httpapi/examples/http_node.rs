@@ -1,6 +1,6 @@
 //! A node in memory that serves a handler of its own over HTTP, and two requests to the node.
 //!
-//! Run it with `cargo run -p vvm-httpapi --example http_node`.
+//! Run it with `cargo run -p httpapi --example http_node`.
 
 use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 

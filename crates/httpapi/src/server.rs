@@ -27,7 +27,7 @@ mod closing;
 mod connection;
 mod limits;
 mod listener;
-mod malformed;
+mod plain_request;
 mod secured;
 mod state;
 mod tracked_body;

@@ -2,6 +2,7 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroU32};
 
+use base::Epoch;
 use bytes::Bytes;
 
 /// A place that nodes compete for. The first is 1.
@@ -30,17 +31,6 @@ impl From<NonZeroU32> for Seat {
 }
 
 impl fmt::Display for Seat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// The fencing token of a leadership. No two leaderships of a seat share an epoch, and a later
-/// leadership has a higher one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
-
-impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -58,13 +58,14 @@ mod runner;
 mod store;
 mod term;
 
+pub use base::Epoch;
 pub use budget::{Budget, InvalidTiming, Timing};
 pub use comeback::{LockError, LockFile};
 pub use elections::{AcquireError, Elections};
 pub use engine::GiveUpReason;
 pub use killer::KillFn;
 pub use leadership::{Leadership, ReleaseOutcome, StoppedLeadership, UnprovedStop, WorkGuard};
-pub use lease::{Epoch, EpochRow, Incarnation, Lease, Seat};
+pub use lease::{EpochRow, Incarnation, Lease, Seat};
 pub use loss_reason::LossReason;
 pub use mem::MemStore;
 pub use observer::{Leaders, Observer};

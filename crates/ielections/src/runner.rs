@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causes::with_causes;
+use base::with_causes;
 use clock::{Clock, Instant};
 use tracing::{debug, warn};
 

@@ -49,7 +49,7 @@ impl SeqStorage for Free {
             let numbers = vec![number(WLOG_OFFSET), number(RECORD_ID), number(CRECORD_ID)];
             Ok(LoggedEvent { offset: Offset::new(offset).unwrap(), numbers })
         };
-        stream::iter((from.get()..=self.events).map(event)).boxed()
+        stream::iter((from.0..=self.events).map(event)).boxed()
     }
 }
 

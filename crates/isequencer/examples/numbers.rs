@@ -29,7 +29,7 @@ async fn write(
         let wlog = command.next(standard::WLOG_OFFSET)?;
         let records = [command.next(standard::RECORD_ID)?, command.next(standard::RECORD_ID)?];
         let drawn = command.drawn().collect();
-        let plog = command.keep().get(); // a command that is dropped instead gives its numbers back
+        let plog = command.keep().0; // a command that is dropped instead gives its numbers back
         println!("event {plog}: workspace {}, event {wlog} there, records {records:?}", ws.0);
         storage.append(drawn); // a real log writes the event here, with these numbers
     }

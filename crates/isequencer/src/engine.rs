@@ -107,7 +107,7 @@ impl SequencerEngine {
         let numbers = self.pending.len() + self.flushing.len();
         let events = match self.phase {
             Phase::New | Phase::Actualizing => 0,
-            Phase::Ready | Phase::Closed => self.next.get() - self.stored.get(),
+            Phase::Ready | Phase::Closed => self.next.0 - self.stored.0,
         };
         Unflushed { numbers, events }
     }

@@ -5,7 +5,7 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Clock;
 use futures::StreamExt;
 use hashbrown::HashMap;

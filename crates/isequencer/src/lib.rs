@@ -23,7 +23,7 @@
 //! assert_eq!(command.next(standard::WLOG_OFFSET)?, 1);
 //! assert_eq!(command.next(standard::RECORD_ID)?, 322_680_000_131_072);
 //! let offset = command.keep(); // from now on its event may be written
-//! assert_eq!(offset.get(), 1);
+//! assert_eq!(offset.0, 1);
 //! // Write the event at this offset here, and apply it. If that fails: `transaction.actualize()`.
 //! transaction.flush(); // the event is in the log, and applied
 //! # Ok(())
@@ -60,6 +60,7 @@ mod tests;
 mod transaction;
 mod types;
 
+pub use base::{Offset, WsId};
 pub use command::JoinedCommand;
 pub use engine::Unflushed;
 pub use errors::{DrawError, JoinError};
@@ -73,7 +74,7 @@ pub use sequences::{BadSequences, Sequence, Sequences};
 pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
 pub use transaction::Transaction;
-pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};
+pub use types::{NumberKey, SeqId, WsKind};
 
 // The types of these crates occur in the API.
 pub use async_trait::async_trait;

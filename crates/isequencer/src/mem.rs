@@ -215,7 +215,7 @@ impl SeqStorage for MemSeqStorage {
             if let Err(error) = self.read_outcome(SeqStorageCall::NextEvent).await {
                 return Some((Err(error), offset));
             }
-            let numbers = self.inner().log.get(offset.get() as usize - 1).cloned()?;
+            let numbers = self.inner().log.get((offset.0 as usize).checked_sub(1)?).cloned()?;
             Some((Ok(LoggedEvent { offset, numbers }), offset.next()))
         };
         stream::unfold(from, next).boxed()

@@ -301,7 +301,7 @@ async fn reading_a_long_log_makes_progress() {
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
     sequencer.ready().await.unwrap();
     let writes = storage.writes.lock().unwrap();
-    let stored = writes.iter().map(|(_, next)| next.get());
+    let stored = writes.iter().map(|(_, next)| next.0);
     let offsets: Vec<_> = [1].into_iter().chain(stored).collect();
     assert!(offsets.windows(2).all(|two| two[1] - two[0] <= 100), "{offsets:?}");
 }

@@ -81,7 +81,7 @@ async fn transaction(
         }
         if random.u32(0..4) > 0 {
             events.push(command.drawn().collect::<Vec<_>>());
-            assert_eq!(command.keep().get() as usize, mem.log().len() + events.len());
+            assert_eq!(command.keep().0 as usize, mem.log().len() + events.len());
             model = drawn;
         }
     }

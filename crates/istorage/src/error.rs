@@ -104,7 +104,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.0.kind, causes::with_causes(self))
+        write!(f, "{:?}: {}", self.0.kind, base::with_causes(self))
     }
 }
 

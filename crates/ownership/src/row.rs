@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ielections::Incarnation;
+use ielections::{Epoch, Incarnation};
 use serde::{Deserialize, Serialize};
 
 /// A partition of an application.
@@ -55,6 +55,12 @@ impl FromStr for PartitionId {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct OwnerEpoch(pub u32);
+
+impl From<OwnerEpoch> for Epoch {
+    fn from(epoch: OwnerEpoch) -> Epoch {
+        Epoch(epoch.0.into())
+    }
+}
 
 impl OwnerEpoch {
     /// The highest epoch: the orders of rows have 22 bits for it.

@@ -58,7 +58,7 @@ pub enum InvalidApplication {
     #[error(transparent)]
     Schema(#[from] InvalidSchema),
     /// Several mistakes in the tables.
-    #[error("{}", causes::listed(.0))]
+    #[error("{}", base::listed(.0))]
     Several(Vec<InvalidApplication>),
     /// The sequences of a kind of workspaces cannot be declared.
     #[error(transparent)]
@@ -161,7 +161,7 @@ impl Application {
     /// # Errors
     /// If tables are in the package `sys`.
     pub fn new(schema: Schema) -> Result<Application, InvalidApplication> {
-        causes::none_of(tables_of_system(&schema), InvalidApplication::Several)?;
+        base::none_of(tables_of_system(&schema), InvalidApplication::Several)?;
         let descriptor = Table::singleton(known(DESCRIPTOR), DESCRIPTOR_ID)
             .with_field(known::<Name>(KIND), FieldType::String)
             .with_field(known::<Name>(NAME), FieldType::String);

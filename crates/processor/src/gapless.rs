@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use causes::with_causes;
+use base::with_causes;
 use clock::WallTime;
 use docnumbers::{DocNumber, Period, Series};
 use eventlog::{Record, RecordId, Value, WsId};
@@ -34,7 +34,7 @@ impl NextNumber {
             Some(record) => next_counter(series, record, day.period())?,
             None => definition.start,
         };
-        let number = day.number(docnumbers::WsId(ws.0), counter);
+        let number = day.number(ws, counter);
         let number = number.map_err(|error| no_number(series, error))?;
         let next = counter.checked_add(definition.step).and_then(|next| i64::try_from(next).ok());
         let next = next.ok_or_else(|| no_number(series, "its counter has no next value"))?;

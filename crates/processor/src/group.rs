@@ -4,23 +4,23 @@
 //! Invariant: no command of a group is answered before the write outcome of the group is known.
 
 mod execute;
-mod fence;
 mod lookup;
 mod read_ahead;
 
 use std::collections::VecDeque;
 
+use base::with_causes;
 use bytes::Bytes;
-use causes::with_causes;
 use eventlog::{AppRow, EventPlace, Obstacle, Offset, PreparedEvent, WriteOutcome, WsId};
 use hashbrown::HashMap;
-use isequencer::WsKind;
+use isequencer::{Transaction, WsKind};
 use lru::LruCache;
 
 use crate::{
     Answer, Application, Busy, Done, Refused,
     known_rows::KnownRows,
     outdated::OutdatedRecord,
+    partition_context::PartitionContext,
     queue::{Answered, QueuedCommand, Reply},
     spans::CommandSpan,
     state::Overlay,
@@ -154,6 +154,33 @@ impl CommandGroup {
             read_ahead::rows_of(application, command, kind)
         }));
         self.known_rows.forget_unkept_counters(|row| application.is_counter(row));
+    }
+
+    /// Adds a fencing entry to a group without events, if the end of the log is not
+    /// [fenced](eventlog::Log::is_fenced).
+    ///
+    /// Invariant: a leader answers no rejection before an entry of its own is in the log. A simpler
+    /// version answers at once. Leader A's insert of event 7, the command with key K, gets no
+    /// answer; A loses its lease; leader B recovers the log up to event 6; the client sends the
+    /// command again, and B rejects it: there is no such workspace. So the client takes the command
+    /// for refused. The insert of A lands, the next write of B meets event 7, and B applies it. So
+    /// the command is done, although it was refused for good.
+    ///
+    /// If a read of the group has failed, nothing is added: the storage may not work. Then
+    /// rejections of the group are answered "busy".
+    pub(crate) fn fence(
+        &mut self,
+        partition: &PartitionContext,
+        transaction: &mut Transaction<'_>,
+    ) {
+        if partition.is_fenced() || !self.events.is_empty() || self.has_failed_read {
+            return;
+        }
+        partition.time.advance(partition.clock.wall());
+        let plog = transaction.keep_without_numbers();
+        let entry = partition.log.fencing_entry(plog, partition.time.last());
+        self.bytes += entry.bytes();
+        self.events.push(entry);
     }
 
     /// Answers all commands of the group, by the role that this node has now.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Clock;
 use eventlog::{AppRow, Error, Log, Offset, WsId};
 use futures::TryStreamExt;
@@ -70,7 +70,7 @@ impl PartitionContext {
             return Some(format!("rows cannot be read: {}", with_causes(&error)));
         }
         // No workspace has the number 0, so nothing depends on the content of this row.
-        let numbers = self.numbers.read_numbers(isequencer::WsId(0), &[standard::WLOG_OFFSET]);
+        let numbers = self.numbers.read_numbers(WsId(0), &[standard::WLOG_OFFSET]);
         match numbers.await {
             Err(error) if !is_lasting(&error) => {
                 Some(format!("numbers cannot be read: {}", with_causes(&error)))

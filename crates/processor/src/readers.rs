@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use causes::with_causes;
+use base::with_causes;
 use eventlog::{
     AppRow, Entry, Error, Offset, RecordBlock, RecordId, Result, StoredRecord, WsId,
     istorage::CorruptRow,
@@ -264,7 +264,7 @@ impl Commands {
     ) -> Result<Option<u64>> {
         // The unflushed numbers are read before the storage, because a number that is no longer
         // unflushed is stored. In the other order a number could be missed.
-        let waiting = self.numbers.unflushed_number(isequencer::WsId(ws.0), seq);
+        let waiting = self.numbers.unflushed_number(ws, seq);
         Ok(stored.await?.max(waiting))
     }
 

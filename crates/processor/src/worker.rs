@@ -10,7 +10,7 @@ mod waits;
 
 use std::time::Duration;
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Instant;
 use eventlog::{Error, LeadershipLost, Obstacle, Tail};
 use isequencer::{Sequencer, StorageError};

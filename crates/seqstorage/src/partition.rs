@@ -170,7 +170,7 @@ impl SeqStorage for PartitionStorage {
                 Err(lost) => Err(istorage::Error::closed().with_source(lost).into()),
             }
         };
-        let offset = StoredOffset { partition, epoch, next: next.get() };
+        let offset = StoredOffset { partition, epoch, next: next.0 };
         let stored = self.numbers.store(&numbers, offset, deadline).await;
         stored.map_err(|error| match self.log.lost() {
             Some(lost) => failed(lost.into()),
@@ -179,14 +179,14 @@ impl SeqStorage for PartitionStorage {
     }
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
-        let replay = self.log.replay(eventlog::Offset(from.get()));
+        let replay = self.log.replay(from);
         replay.map_err(failed).and_then(async |entry| logged(&entry)).boxed()
     }
 }
 
 /// Returns the numbers that an entry of the log drew.
 fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
-    let ws = entry.place().map(|place| WsId(place.ws.0));
+    let ws = entry.place().map(|place| place.ws);
     let number = |drawn: &eventlog::DrawnNumber| {
         ws.map(|ws| (NumberKey { ws, seq: SeqId(drawn.seq) }, drawn.last))
     };
@@ -197,7 +197,7 @@ fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
     let numbers = entry.drawn().iter().filter_map(number).filter(is_counted).collect();
     let offset = Offset::new(entry.plog().0).ok_or_else(|| {
         StorageError(
-            format!("the offset {} of an event is no offset of a log", entry.plog().0).into(),
+            format!("the offset {} of an event is no offset of a log", entry.plog()).into(),
         )
     })?;
     Ok(LoggedEvent { offset, numbers })
@@ -220,29 +220,24 @@ mod tests {
     use super::*;
 
     fn drew(drawn: &[(u16, u64)]) -> Vec<(u16, u64)> {
-        let place = EventPlace {
-            epoch: Epoch(1),
-            plog: eventlog::Offset(9),
-            ws: eventlog::WsId(7),
-            wlog: eventlog::Offset(4),
-        };
+        let place = EventPlace { epoch: Epoch(1), plog: Offset(9), ws: WsId(7), wlog: Offset(4) };
         let drawn =
             drawn.iter().map(|(seq, last)| DrawnNumber { seq: *seq, last: *last }).collect();
         let marked = Epoch(1);
         let entry = Entry::Marker(Marker { place, marked, drawn, bytes: "".into() });
         let LoggedEvent { offset, numbers } = logged(&entry).unwrap();
-        assert_eq!(offset.get(), 9);
+        assert_eq!(offset.0, 9);
         assert!(numbers.iter().all(|(key, _)| key.ws == WsId(7)));
         numbers.into_iter().map(|(key, last)| (key.seq.0, last)).collect()
     }
 
     #[test]
     fn a_fencing_entry_takes_an_offset_and_no_number() {
-        let (epoch, plog) = (Epoch(2), eventlog::Offset(9));
+        let (epoch, plog) = (Epoch(2), Offset(9));
         let time = clock::WallTime::from_nanos(0);
         let entry = Entry::Fencing(FencingEntry { epoch, partition: 1, plog, time });
         let LoggedEvent { offset, numbers } = logged(&entry).unwrap();
-        assert_eq!((offset.get(), numbers.len()), (9, 0));
+        assert_eq!((offset.0, numbers.len()), (9, 0));
     }
 
     /// In an earlier time, record ids below the bound led to several tables (i688). The bound does

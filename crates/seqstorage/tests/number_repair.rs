@@ -71,10 +71,10 @@ impl Scene {
 
     /// Stores numbers, and the offset of the next event to replay.
     async fn store(&self, numbers: impl IntoIterator<Item = (u64, u16, u64)>, next: u64) {
-        let key = |ws, seq| NumberKey { ws: isequencer::WsId(ws), seq: SeqId(seq) };
+        let key = |ws, seq| NumberKey { ws: WsId(ws), seq: SeqId(seq) };
         let numbers: Vec<_> =
             numbers.into_iter().map(|(ws, seq, last)| (key(ws, seq), last)).collect();
-        let next = isequencer::Offset::new(next).unwrap();
+        let next = Offset::new(next).unwrap();
         self.numbers.write(&numbers, next).await.unwrap();
     }
 

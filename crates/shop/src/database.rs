@@ -234,7 +234,7 @@ impl ShopNode {
         seq: SeqId,
     ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
         let numbers = Arc::clone(&self.numbers);
-        async move { numbers.stored_number(isequencer::WsId(ws.0), seq).await }
+        async move { numbers.stored_number(ws, seq).await }
     }
 
     /// Stops the partition in order.

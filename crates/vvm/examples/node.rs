@@ -1,6 +1,6 @@
 //! A node in memory that runs commands with a handler of its own.
 //!
-//! Run it with `cargo run -p vvm-node --example node`.
+//! Run it with `cargo run -p vvm --example node`.
 
 use std::{error::Error, sync::Arc, time::Duration};
 

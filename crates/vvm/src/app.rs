@@ -353,7 +353,7 @@ impl LocalPartition<'_> {
     /// # Errors
     /// Those of the storage.
     pub async fn sequences(&self, ws: WsId) -> eventlog::Result<Vec<StoredSequence>> {
-        self.storage.sequences(isequencer::WsId(ws.0)).await
+        self.storage.sequences(ws).await
     }
 
     /// The place of the stored numbers: `sys.SequencesView`, or the system keyspace.
@@ -368,7 +368,7 @@ impl LocalPartition<'_> {
         seq: SeqId,
     ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
         let storage = Arc::clone(&self.storage);
-        async move { storage.stored_number(isequencer::WsId(ws.0), seq).await }
+        async move { storage.stored_number(ws, seq).await }
     }
 }
 

@@ -175,7 +175,7 @@ async fn finish(
 ) -> Result<ChangedLevel, ChangeLevelError> {
     let (from, entry) = (change.from(), &opened.entry);
     let epoch = system.owners().free_all(entry.number, entry.partitions, deadline).await?;
-    let epoch = Epoch(epoch.0.into());
+    let epoch = Epoch::from(epoch);
     let finished = change.finish(epoch, &opened.storage, clock, deadline).await?;
     Ok(ChangedLevel { from, epoch: Some(epoch), stray_before: finished.stray_before })
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Instant;
 use sysvvm::{
     MemberRows, OperatorOrder,

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use causes::with_causes;
+use base::with_causes;
 use clock::{Clock, Instant};
 use ielections::{Incarnation, Leaders, Observer};
 use istorage::Consistency;

@@ -21,7 +21,7 @@ pub(crate) struct LeaseFence {
 
 impl LeaseFence {
     pub(crate) fn new(work: WorkGuard) -> LeaseFence {
-        let (epoch, incarnation) = (Epoch(work.epoch().0), work.incarnation());
+        let (epoch, incarnation) = (work.epoch(), work.incarnation());
         LeaseFence { epoch, incarnation, work: HeldGuard::new(work) }
     }
 

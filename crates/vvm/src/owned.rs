@@ -5,7 +5,6 @@
 //! module makes the calls, with the client and on the runtime of elections, and starts partitions
 //! on the runtime of requests. So requests do not delay a takeover.
 
-mod calls;
 mod deployments;
 mod expected;
 mod failures;
@@ -18,14 +17,15 @@ use std::{
     time::Duration,
 };
 
+use base::with_causes;
 use clock::Instant;
-use eventlog::{Epoch, TrustLevel};
+use eventlog::TrustLevel;
 use processor::{PartitionEnd, Status};
 use sysvvm::{
     OwnerRows,
     ownership::{
         Balancer, LOOK_EVERY, Owner, OwnerEpoch, OwnerRow, OwnershipAction, OwnershipAnswer,
-        OwnershipEngine, OwnershipNotice, PartitionId,
+        OwnershipCall, OwnershipEngine, OwnershipNotice, PartitionId,
     },
 };
 use tokio::sync::{oneshot, watch};
@@ -40,7 +40,7 @@ use self::{
 };
 use crate::{
     App, Node, Problem,
-    app::ServedApp,
+    app::{ServedApp, StartedPartition},
     cluster_view::ClusterReport,
     drain::DrainStage,
     lease_fence::PartitionFence,
@@ -52,6 +52,9 @@ use crate::{
 /// The interval at which the rows are read while another node is about to give a partition to this
 /// one.
 const LOOK_OFTEN: Duration = Duration::from_millis(50);
+
+/// The interval at which a failure of the same call is logged again.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// All partitions of the cluster that a node can run, each with its application.
 pub(crate) type AllPartitions<'a> = BTreeMap<PartitionId, (&'a App, &'a ServedApp)>;
@@ -212,6 +215,56 @@ impl<'a> OwnedPartitions<'a> {
         Ok(())
     }
 
+    /// Makes a call. Meanwhile partitions that stop are noted.
+    async fn call(&mut self, call: &OwnershipCall) -> Result<OwnershipAnswer, Problem> {
+        let clock = self.deployer.node.clock().clone();
+        let sent = clock.now();
+        let deadline = sent + self.deployer.settings.lease.call_timeout;
+        let rows = self.rows.clone();
+        let mut answer = std::pin::pin!(clock.timeout_at(deadline, rows.answer(call, deadline)));
+        let answered = loop {
+            tokio::select! {
+                biased;
+                answered = &mut answer => break answered,
+                stop = self.stops.next() => self.note_stop(stop)?,
+                (checked, waiting) = self.checks.next() => self.note_check(checked, waiting)?,
+            }
+        };
+        let now = clock.now();
+        // A write without an answer may have been sent.
+        match answered.unwrap_or(Ok(OwnershipAnswer::Unknown)) {
+            Ok(answer) => {
+                if matches!(answer, OwnershipAnswer::Rows(_)) {
+                    self.looked = Some(sent);
+                }
+                let failed = [OwnershipAnswer::Unavailable, OwnershipAnswer::Unknown];
+                if failed.contains(&answer) && now >= self.log_at {
+                    self.log_at = now + LOG_EVERY;
+                    warn!("storage does not answer: owners of partitions not known");
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                self.note(&error, now);
+                Ok(OwnershipAnswer::Unavailable)
+            }
+        }
+    }
+
+    /// Notes an error of a call that changed nothing. A partition whose row makes no sense is
+    /// not taken any more.
+    fn note(&mut self, error: &sysvvm::Error, now: Instant) {
+        let blocked = OwnerRows::partition_of(error);
+        if let Some(partition) = blocked {
+            self.engine.set_aside(now, partition);
+        }
+        let is_new = blocked.is_some_and(|partition| self.blocked.insert(partition));
+        if is_new || now >= self.log_at {
+            self.log_at = now + LOG_EVERY;
+            error!(error = %with_causes(error), "owners of partitions not known");
+        }
+    }
+
     /// Handles all notices of the engine. Returns whether there were any.
     fn handle_notices(&mut self) -> Result<bool, Problem> {
         let notices = self.engine.notices();
@@ -262,7 +315,7 @@ impl<'a> OwnedPartitions<'a> {
         let now = self.deployer.node.clock().now();
         self.deployer.node.membership().wishes().starts.insert(partition, now);
         info!(app = %app.name(), partition = partition.partition, %epoch, "partition started");
-        self.deployer.start(app, served, partition.partition, Epoch(epoch.0.into()))
+        self.deployer.start(app, served, partition.partition, epoch.into())
     }
 
     /// The row has a later epoch than a partition that ended without a proof. So its writes that

@@ -73,7 +73,7 @@ impl OwnedLog {
         ws: WsId,
     ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
         let storage = Arc::clone(&self.storage);
-        async move { storage.stored_number(isequencer::WsId(ws.0), standard::WLOG_OFFSET).await }
+        async move { storage.stored_number(ws, standard::WLOG_OFFSET).await }
     }
 }
 

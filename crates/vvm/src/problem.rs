@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use causes::with_causes;
+use base::with_causes;
 use ielections::{AcquireError, LossReason};
 use istorage::ErrorKind;
 use sysvvm::AppName;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Instant;
 use docnumbers::{DocNumberRows, FastSeries, FixError, Policy, RangeOwner, SeriesEnd, SeriesId};
 use futures::future::join_all;
@@ -97,7 +97,7 @@ fn refused(app: &App, why: FixError) -> Problem {
 pub(crate) async fn give_back(app: &App, partition: u16) {
     let Some(opened) = app.opened.get() else { return };
     let until = app.clock.now() + GIVE_BACK_WITHIN;
-    let is_of = |ws: docnumbers::WsId| app.partition_of(eventlog::WsId(ws.0)) == partition;
+    let is_of = |ws: docnumbers::WsId| app.partition_of(ws) == partition;
     join_all(opened.series.fast.values().map(|series| series.give_back(is_of, until))).await;
 }
 

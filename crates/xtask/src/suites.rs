@@ -28,9 +28,9 @@ const COMPUTING: [(&str, &str); 7] = [
     ("docnumbers", "templates"),
     ("ielections", "simulation"),
     ("isequencer", "isequencer"),
-    ("vvm-ownership", "balancing"),
-    ("vvm-ownership", "simulation"),
-    ("vvm-processor", "simulation"),
+    ("ownership", "balancing"),
+    ("ownership", "simulation"),
+    ("processor", "simulation"),
 ];
 
 /// Suites that pass on a busy machine, too. They run in the second lane because they take long.

@@ -1,6 +1,5 @@
 //! `cargo xtask tidy`: the rules of the repository besides the tests. It changes nothing.
 
-mod commits;
 mod edges;
 mod forbidden_words;
 mod homes;
@@ -8,9 +7,6 @@ mod long_lines;
 mod manifests;
 mod named_tests;
 mod names;
-mod prose;
-mod sizes;
-mod type_names;
 mod unused;
 
 use std::{
@@ -104,13 +100,9 @@ fn check_house_rules() -> Result<()> {
     violations.extend(manifests::check(&files));
     violations.extend(homes::check(&files));
     violations.extend(named_tests::check(&files));
-    violations.extend(sizes::check(&files));
     violations.extend(names::check(&files, &packages));
     violations.extend(forbidden_words::check(&files));
-    violations.extend(prose::check(&files));
     violations.extend(long_lines::check(&files));
-    violations.extend(type_names::check(&files));
-    violations.extend(commits::check(&git(&commits::LOG)?));
     violations.extend(defects::check()?);
     if violations.is_empty() {
         return Ok(());

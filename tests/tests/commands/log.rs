@@ -175,8 +175,8 @@ async fn in_time(fixture: &CommandsFixture) {
         sent("a group");
 
         let numbers = PartitionStorage::in_view(Arc::clone(&log));
-        let key = NumberKey { ws: isequencer::WsId(ws), seq: standard::WLOG_OFFSET };
-        numbers.write(&[(key, 2)], isequencer::Offset::FIRST.after(2)).await.unwrap();
+        let key = NumberKey { ws: WsId(ws), seq: standard::WLOG_OFFSET };
+        numbers.write(&[(key, 2)], Offset::FIRST.after(2)).await.unwrap();
         sent("a write of numbers");
 
         // The next two events are in the log, and nothing of them is applied. The second one is

@@ -217,7 +217,7 @@ pub(crate) fn draw(event: &mut SequencedEvent<'_>, seqs: &[SeqId]) -> Numbers {
         seq => event.next(seq).unwrap(),
     };
     let drawn = seqs.iter().map(&mut next).collect();
-    Numbers { plog: event.plog_offset().get(), wlog: event.wlog_offset(), drawn }
+    Numbers { plog: event.plog_offset().0, wlog: event.wlog_offset(), drawn }
 }
 
 /// The event in the log: it has the numbers, and a record for each record id.
@@ -230,7 +230,7 @@ pub(crate) fn prepared(
     let place = EventPlace {
         epoch: log.epoch(),
         plog: Offset(numbers.plog),
-        ws: eventlog::WsId(ws.0),
+        ws,
         wlog: Offset(numbers.wlog),
     };
     let ids = numbers.drawn.iter().filter(|number| **number >= standard::FIRST_RECORD_ID);

@@ -98,7 +98,6 @@ async fn dense(fixture: &EventsFixture) {
                 }
                 assert_eq!(fixture.stored(place, ws).await, expected, "{place:?} {kind}");
                 // The events are real: their copies and records are there.
-                let ws = eventlog::WsId(ws.0);
                 let wlog: Vec<_> = reader.wlog(ws, Offset(1), None).try_collect().await.unwrap();
                 assert_eq!(wlog.len() as u64, 3 * round);
                 let id = RecordId(counter.last[&(WsId(ws.0), CRECORD_ID)]);

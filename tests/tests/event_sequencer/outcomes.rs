@@ -97,7 +97,7 @@ async fn unknown(fixture: &EventsFixture) {
         }
         // A cancelled event that landed is applied like all others.
         let reader = leader.log.reader().clone();
-        let wlog = reader.wlog(eventlog::WsId(ws.0), Offset(1), None);
+        let wlog = reader.wlog(ws, Offset(1), None);
         assert_eq!(wlog.try_collect::<Vec<_>>().await.unwrap().len() as u64, written);
         leader.sequencer.close(fixture.shop_db.soon()).await.unwrap();
     }
@@ -143,7 +143,7 @@ async fn crash(fixture: &EventsFixture) {
         let drawn = vec![FIRST_RECORD_ID + 1, FIRST_INVOICE + 1];
         assert_eq!(next, Numbers { plog: 15, wlog: 2, drawn });
         let reader = third.log.reader().clone();
-        let wlog = reader.wlog(eventlog::WsId(late.0), Offset(1), None);
+        let wlog = reader.wlog(late, Offset(1), None);
         assert_eq!(wlog.try_collect::<Vec<_>>().await.unwrap().len(), 2, "it was applied");
         third.sequencer.close(fixture.shop_db.soon()).await.unwrap();
         let stored = fixture.stored(place, late).await;

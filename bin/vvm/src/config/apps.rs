@@ -89,7 +89,7 @@ impl AppConfig {
             application = with_series.map_err(|error| wrong(("", error.to_string())))?;
         }
         mistakes.extend(application.mistakes_of(&tables));
-        let mistakes = causes::none_of(mistakes, InvalidApplication::Several);
+        let mistakes = base::none_of(mistakes, InvalidApplication::Several);
         mistakes.and(refused).map_err(|error| wrong(&error))?;
         Ok(application)
     }

@@ -21,7 +21,7 @@ pub(super) async fn check(
         Ok(servers) => of_servers(&servers),
         Err(error) => {
             let advice = "check that all servers of Cassandra answer";
-            vec![Finding::warn(SETTINGS, causes::with_causes(&error), advice)]
+            vec![Finding::warn(SETTINGS, base::with_causes(&error), advice)]
         }
     }
 }

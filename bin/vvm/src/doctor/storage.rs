@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use causes::with_causes;
+use base::with_causes;
 use clock::{Clock, Instant};
 use eventlog::{Deployment, TrustLevel};
 use ielections::{Lease, LockFile, ObservedLease, TtlStore};

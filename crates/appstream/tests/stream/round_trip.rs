@@ -103,7 +103,7 @@ async fn numbers_go_on_where_they_stopped() {
             let mut drawn = Vec::new();
             for (id, reset) in [("ticket", Reset::Never), ("order", Reset::Year)] {
                 let series = scene.fast(id, reset, "next").await;
-                let ws = docnumbers::WsId(1);
+                let ws = WsId(1);
                 drawn.push(series.next(ws, FAR).await.unwrap().text);
                 series.close(FAR).await;
             }

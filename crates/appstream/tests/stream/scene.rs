@@ -225,7 +225,7 @@ impl Scene {
             for (owner, stops) in [("first", true), ("crashed", false), ("last", true)] {
                 let series = self.fast(id, reset, owner).await;
                 for ws in WORKSPACES {
-                    drop(series.next(docnumbers::WsId(ws), FAR).await.unwrap());
+                    drop(series.next(WsId(ws), FAR).await.unwrap());
                 }
                 if stops {
                     series.close(FAR).await;

@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Instant;
 use futures::{StreamExt, stream};
 use tracing::warn;

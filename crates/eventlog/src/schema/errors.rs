@@ -1,6 +1,6 @@
 //! The errors of schemas and of records that do not fit a schema.
 
-use causes::listed;
+use base::listed;
 
 use crate::{FieldType, Name, QName, TableKind};
 

@@ -13,7 +13,7 @@ impl Schema {
             None => vec![IncompatibleSchema::TableGone(was.name.clone())],
         });
         let all = differences.chain(self.lost_sequences(earlier)).collect();
-        causes::none_of(all, IncompatibleSchema::Several)
+        base::none_of(all, IncompatibleSchema::Several)
     }
 
     /// The sequences that have not kept their ids. As no sequence is lost, no id is used for

@@ -37,7 +37,7 @@ impl FromStr for Schema {
 
     fn from_str(text: &str) -> Result<Schema, InvalidSchema> {
         let (schema, mistakes) = Schema::read(text);
-        causes::none_of(mistakes, InvalidSchema::Several)?;
+        base::none_of(mistakes, InvalidSchema::Several)?;
         Ok(schema)
     }
 }

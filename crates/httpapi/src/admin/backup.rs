@@ -136,7 +136,7 @@ impl Backup {
                 Ok(None)
             }
             Err(error) => {
-                self.error = Some(causes::with_causes(&error));
+                self.error = Some(base::with_causes(&error));
                 Err(io::Error::other(error))
             }
         }
@@ -158,5 +158,5 @@ impl Drop for Backup {
 }
 
 fn storage_problem(error: istorage::Error) -> ProblemDetails {
-    ProblemDetails::unavailable("storage", causes::with_causes(&error))
+    ProblemDetails::unavailable("storage", base::with_causes(&error))
 }

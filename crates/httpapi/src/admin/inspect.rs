@@ -116,7 +116,7 @@ impl StorageViews {
 }
 
 fn problem(error: InspectError) -> ProblemDetails {
-    let reason = causes::with_causes(&error);
+    let reason = base::with_causes(&error);
     match error {
         InspectError::NoKeyspace(_) | InspectError::NoPartition { .. } => {
             ProblemDetails::not_found(reason)

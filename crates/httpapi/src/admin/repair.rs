@@ -170,7 +170,7 @@ fn numbers(text: &str) -> Result<Vec<DrawnNumber>, ProblemDetails> {
 }
 
 fn problem(error: &RepairError) -> ProblemDetails {
-    let reason = causes::with_causes(error);
+    let reason = base::with_causes(error);
     match error {
         RepairError::NotOwner(_)
         | RepairError::Failed(MarkError::Log(eventlog::Error::LeadershipLost(_))) => {

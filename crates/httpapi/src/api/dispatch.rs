@@ -234,12 +234,12 @@ impl ApiHandler {
             return Err(misdirected("the request is for another process"));
         }
         let partition = self.at(app, ws).await?;
-        if partition.epoch().0 != u64::from(mark.epoch.0) {
+        if partition.epoch() != mark.epoch.into() {
             let reason = format!(
                 "the request is for epoch {} of partition {}, and the present epoch is {}",
-                mark.epoch.0,
+                mark.epoch,
                 mark.partition,
-                partition.epoch().0
+                partition.epoch()
             );
             return Err(misdirected(reason));
         }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use vvm::{
     App, LocalPartition,
-    docnumbers::{FastSeries, FastSettings, SeriesId, WsId as NumberWs},
+    docnumbers::{FastSeries, FastSettings, SeriesId},
     eventlog::WsId,
 };
 
@@ -94,7 +94,7 @@ impl ApiHandler {
         let series = fast_series(app, declared)?;
         let most = count.min(series.settings().max_block);
         let mut share = self.memory_for_numbers(head, most, deadline).await?;
-        let numbers = series.block(NumberWs(ws.0), count, deadline).await;
+        let numbers = series.block(ws, count, deadline).await;
         let numbers = numbers.map_err(|error| draw_problem(&error))?;
         let json = json_of_numbers(&numbers).to_string();
         // The answer is smaller than its share.
@@ -142,7 +142,7 @@ impl ApiHandler {
         let number = match declared.policy {
             SeriesPolicy::Fast(_) => {
                 let series = fast_series(app, declared)?;
-                let number = series.peek(NumberWs(ws.0), deadline).await;
+                let number = series.peek(ws, deadline).await;
                 number.map_err(|error| draw_problem(&error))?
             }
             SeriesPolicy::Gapless { counter } => {

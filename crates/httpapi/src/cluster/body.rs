@@ -3,8 +3,8 @@
 
 use std::{future::poll_fn, io, sync::Arc, time::Duration};
 
+use base::with_causes;
 use bytes::Bytes;
-use causes::with_causes;
 use futures::{StreamExt, stream, stream::BoxStream};
 use hyper::body::{Body as _, Frame, Incoming};
 

@@ -15,8 +15,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use base::with_causes;
 use bytes::{Bytes, BytesMut};
-use causes::with_causes;
 use http_body_util::Full;
 use hyper::{
     Request, Response,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use base::with_causes;
 use bytes::Bytes;
-use causes::with_causes;
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 use vvm::{OwnedLog, eventlog::Offset, processor::LogWatch};

@@ -118,7 +118,7 @@ fn decoded<D: std::error::Error>(
     }
     let line = move |number: u64, read: Result<Bytes, String>| match read {
         Ok(bytes) => decode(number, &bytes).unwrap_or_else(|why| {
-            let mut line = damaged(number, causes::with_causes(&why));
+            let mut line = damaged(number, base::with_causes(&why));
             line["value"] = json!(hex(&bytes));
             line
         }),
@@ -136,7 +136,7 @@ fn decoded<D: std::error::Error>(
                 let number = cursor.next;
                 cursor.next = number.saturating_add(1);
                 cursor.rows = (cursor.begin)(cursor.next);
-                (cursor.line)(number, Err(causes::with_causes(&error)))
+                (cursor.line)(number, Err(base::with_causes(&error)))
             }
             Some(Err(error)) => return Err(error.into()),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use vvm::{
-    docnumbers::{self, DocNumberRows, Policy, Scope, Series},
+    docnumbers::{DocNumberRows, Policy, Scope, Series},
     eventlog::WsId,
     isequencer::SeqId,
     seqstorage::{numbers_in_view, sequence_name},
@@ -95,7 +95,7 @@ impl Inspector {
             let mut line = json!({ "series": definition.id, "policy": policy });
             match Series::new(definition.clone()) {
                 Ok(series) => {
-                    let ws = docnumbers::WsId(ws.map_or(0, |ws| ws.0));
+                    let ws = WsId(ws.map_or(0, |ws| ws.0));
                     let counter = series.counter_key_at(self.clock.wall(), ws);
                     line["period"] = json!(counter.period.to_string());
                     if policy == Policy::Fast {
@@ -103,7 +103,7 @@ impl Inspector {
                         line["nextReserved"] = json!(next);
                     }
                 }
-                Err(error) => line["damaged"] = json!(causes::with_causes(&error)),
+                Err(error) => line["damaged"] = json!(base::with_causes(&error)),
             }
             line["definition"] = json!(definition);
             lines.push(line);

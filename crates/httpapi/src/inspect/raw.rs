@@ -40,7 +40,7 @@ fn partition(storage: &SharedStorage, pkey: Bytes, from: Bytes, is_system: bool)
     let lines = rows.map(move |row| match row {
         Ok(row) => Ok(line(&pkey, &row, is_system)),
         Err(error) if error.kind() == ErrorKind::Corrupt => {
-            Ok(json!({ "key": hex(&pkey), "damaged": causes::with_causes(&error) }))
+            Ok(json!({ "key": hex(&pkey), "damaged": base::with_causes(&error) }))
         }
         Err(error) => Err(error.into()),
     });

@@ -45,7 +45,7 @@ impl Inspector {
                     line["tables"] = json!(tables.collect::<Vec<_>>());
                 }
                 Ok(None) => line["trustLevel"] = Value::Null,
-                Err(error) => line["damaged"] = json!(causes::with_causes(&error)),
+                Err(error) => line["damaged"] = json!(base::with_causes(&error)),
             }
             lines.push(line);
         }

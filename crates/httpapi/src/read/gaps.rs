@@ -5,7 +5,7 @@ use processor::{DeclaredSeries, SeriesPolicy};
 use serde_json::json;
 use vvm::{
     LocalPartition,
-    docnumbers::{Period, Reset, Series, WsId as NumberWs},
+    docnumbers::{Period, Reset, Series},
     eventlog::WsId,
 };
 
@@ -55,7 +55,7 @@ pub(crate) async fn list_gaps(
         return Ok(json.to_string().into_bytes());
     }
     let rows = partition.number_rows();
-    let counter = series.counter_key(period, NumberWs(ws.0));
+    let counter = series.counter_key(period, ws);
     let entries = rows.ledger(&counter, from, limit, deadline).await;
     let entries = entries.map_err(|error| storage_problem(&error))?;
     let reserved = rows.counter(&counter, deadline).await;

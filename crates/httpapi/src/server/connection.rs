@@ -12,21 +12,21 @@ use std::{
 };
 
 use hyper::{
-    HeaderMap, Request, Response,
+    Request, Response,
     body::Incoming,
     header::{CONNECTION, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::TokioTimer;
-use tokio::{io::AsyncWriteExt, net::TcpStream, task::yield_now};
+use tokio::{net::TcpStream, task::yield_now};
 use tracing::{debug, info};
 
 use super::{
     active_requests::WaitingPiece,
     closing::close,
     limits::ClientKind,
-    malformed::{parse_problem, plain_request, raw_response, response},
+    plain_request::refusal,
     secured::secured,
     state::{RequestHandler, ServerState},
     tracked_body::TrackedBody,
@@ -34,7 +34,6 @@ use super::{
 };
 use crate::{
     client_lines::{ClientLine, beginning},
-    problem::ProblemDetails,
     request_body::RequestBody,
     response::{Body, Endless},
     stream::NodeStream,
@@ -125,16 +124,17 @@ pub(super) async fn run<A: RequestHandler>(
             }
         },
     };
-    let http1::Parts { mut io, read_buf, .. } = connection.into_parts();
+    let http1::Parts { mut io, .. } = connection.into_parts();
     if !exchange.is_let_in() {
         bound_untaken(io.stream().tcp(), REST_TIME.min(limits.answer_time));
     }
     match ended {
         Some(_) if exchange.is_not_taken() => note_not_taken(peer, shared),
         Some(Ok(())) => close(io, exchange.is_unread(), shared).await,
+        // hyper has written a status without a body, as far as the kernel took it.
         Some(Err(error)) if error.is_parse() => {
-            let problem = parse_problem(&error, &read_buf, limits);
-            refuse(problem, io, peer, shared).await;
+            note_malformed(&error, peer, shared);
+            close(io, true, shared).await;
         }
         Some(Err(error)) => {
             debug!(%error, "connection broke");
@@ -145,56 +145,20 @@ pub(super) async fn run<A: RequestHandler>(
     }
 }
 
+fn note_malformed<A>(error: &hyper::Error, peer: SocketAddr, shared: &ServerState<A>) {
+    if let Some(left_out) = shared.lines.next(ClientLine::Malformed, None) {
+        let (service, error) = (shared.service, error.to_string());
+        let error = beginning(&error);
+        info!(service, %peer, error, left_out, "malformed request refused");
+    }
+}
+
 fn note_not_taken<A>(peer: SocketAddr, shared: &ServerState<A>) {
     if let Some(left_out) = shared.lines.next(ClientLine::NotTaken, None) {
         let service = shared.service;
         info!(service, %peer, left_out, "answer not received in time, connection cut");
     }
     shared.not_taken.increment(1);
-}
-
-/// Answers a request that hyper could not read, and ends its connection.
-async fn refuse<A: RequestHandler>(
-    problem: ProblemDetails,
-    mut io: Transport,
-    peer: SocketAddr,
-    shared: &ServerState<A>,
-) {
-    if let Some(left_out) = shared.lines.next(ClientLine::Malformed, None) {
-        let service = shared.service;
-        let (status, reason) = (problem.status().as_u16(), beginning(problem.reason()));
-        info!(service, %peer, status, reason, left_out, "malformed request refused");
-    }
-    if let Some(date) = io.date_of_withheld() {
-        let answer = response(problem, &HeaderMap::new(), &shared.clock);
-        let answer = raw_response(answer, &date).await;
-        let stream = io.stream();
-        let sent = async {
-            stream.write_all(&answer).await?;
-            stream.flush().await
-        };
-        // The client may have taken nothing of the answers before. A version without this end kept
-        // the places of a port for seconds: the answers before filled the room of the kernel.
-        let soon = shared.clock.now() + REST_TIME.min(shared.limits.answer_time);
-        let sent = tokio::select! {
-            biased;
-            sent = shared.clock.timeout_at(soon, sent) => sent,
-            () = shared.asked_to_give_way() => {
-                shared.gave_way.increment(1);
-                return io.stream().reset();
-            }
-            () = shared.stop.cancelled() => return,
-        };
-        match sent {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return debug!(%error, "connection broke"),
-            Err(_) => {
-                note_not_taken(peer, shared);
-                return io.stream().reset();
-            }
-        }
-    }
-    close(io, true, shared).await;
 }
 
 /// Returns how a connection ended, or `None` if it must give way to a new connection.
@@ -269,14 +233,7 @@ async fn answered<A: RequestHandler>(
         }
     }
     let mut answer = if exchange.lacks_tls() {
-        let problem = plain_request();
-        if let Some(left_out) = shared.lines.next(ClientLine::Refused, None) {
-            let (status, reason) = (problem.status().as_u16(), problem.reason());
-            info!(service = shared.service, %peer, status, reason, left_out, "request refused");
-        }
-        let mut answer = response(problem, &head.headers, &shared.clock);
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        answer
+        refusal(&head.headers, peer, shared)
     } else {
         shared.answers.answer(Request::from_parts(head, &mut body)).await
     };
@@ -320,74 +277,4 @@ fn set_user_timeout(stream: &TcpStream, time: Duration) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn set_user_timeout(_: &TcpStream, _: Duration) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use clock::ManualClock;
-    use futures::FutureExt;
-    use hyper::rt::Write;
-    use tokio::net::TcpSocket;
-    use tokio_util::sync::CancellationToken;
-
-    use super::*;
-    use crate::server::HttpLimits;
-
-    /// The refusal of a malformed request needs no answers.
-    struct NoAnswers;
-
-    impl RequestHandler for NoAnswers {
-        async fn answer(&self, _: Request<&mut RequestBody>) -> Response<Body> {
-            unreachable!("no request was read")
-        }
-    }
-
-    /// A connection on which hyper has refused a request, and of which the kernel takes no more.
-    async fn full_connection(clock: &ManualClock) -> (Transport, TcpStream, SocketAddr) {
-        // Buffers of a fixed size: the kernel would make larger ones later.
-        let [server, client] = [(); 2].map(|()| TcpSocket::new_v4().unwrap());
-        server.set_send_buffer_size(4_096).unwrap();
-        client.set_recv_buffer_size(4_096).unwrap();
-        server.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = server.listen(1).unwrap();
-        let client = client.connect(listener.local_addr().unwrap()).await.unwrap();
-        let (mut accepted, peer) = listener.accept().await.unwrap();
-        for _ in 0..100 {
-            while accepted.write(&[0; 100]).now_or_never().is_some() {}
-            yield_now().await;
-        }
-        let exchange = Arc::new(ConnectionState::new(false, false));
-        let mut io = Transport::new(NodeStream::Plain(accepted), exchange, clock.clock());
-        let by_hyper = b"HTTP/1.1 400 Bad Request\r\ndate: Sun, 29 Nov 2026 15:13:00 GMT\r\n\r\n";
-        poll_fn(|context| std::pin::Pin::new(&mut io).poll_write(context, by_hyper)).await.unwrap();
-        assert!(io.date_of_withheld().is_some());
-        (io, client, peer)
-    }
-
-    /// A client sent requests, took no answer, and then sent a malformed request. The refusal
-    /// waited for the client for five seconds, and gave way to nobody: 250 such connections kept
-    /// the probes of a port waiting for seconds.
-    #[tokio::test]
-    async fn a_refusal_that_nobody_takes_gives_way_and_ends_in_time() {
-        let clock = ManualClock::new(0);
-        let shared = ServerState::new(
-            "test",
-            NoAnswers,
-            HttpLimits::default(),
-            ClientKind::Public(None),
-            clock.clock(),
-            CancellationToken::new(),
-        );
-        let (io, _client, peer) = full_connection(&clock).await;
-        let mut refusal = Box::pin(refuse(plain_request(), io, peer, &shared));
-        assert!(refusal.as_mut().now_or_never().is_none(), "the kernel took the refusal");
-        shared.ask_to_give_way();
-        assert!(refusal.now_or_never().is_some(), "the refusal keeps its place");
-
-        let (io, _client, peer) = full_connection(&clock).await;
-        let mut refusal = Box::pin(refuse(plain_request(), io, peer, &shared));
-        assert!(refusal.as_mut().now_or_never().is_none(), "the kernel took the refusal");
-        clock.advance(REST_TIME);
-        assert!(refusal.now_or_never().is_some(), "the refusal waits for longer");
-    }
 }

@@ -1,8 +1,4 @@
-//! The stream of a connection. It withholds the answers that hyper writes by itself.
-//!
-//! hyper answers a request that it cannot read with a bare status. Such an answer can get no body,
-//! and hyper does not report it. So the bytes that hyper writes while no request is being answered
-//! do not reach the client: the connection answers in their place.
+//! The stream of a connection. It notes the bytes that the client takes.
 
 use std::{
     io,
@@ -30,8 +26,6 @@ pub(super) struct ConnectionState {
     requests: AtomicU64,
     /// Whether the connection ends in front of a request.
     ends_here: AtomicBool,
-    /// Whether a request has arrived that has no flushed answer yet.
-    is_answering: AtomicBool,
     /// Whether a body was left unread.
     is_unread: AtomicBool,
     /// Whether the kernel gave up sending.
@@ -50,7 +44,6 @@ impl ConnectionState {
             under_way: ActiveRequests::default(),
             requests: AtomicU64::new(0),
             ends_here: AtomicBool::new(false),
-            is_answering: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
             is_timed_out: AtomicBool::new(false),
             sent: AtomicU64::new(0),
@@ -66,7 +59,6 @@ impl ConnectionState {
     /// Notes that a request has arrived.
     pub(super) fn begin(&self) -> ActiveRequest {
         self.requests.fetch_add(1, Ordering::AcqRel);
-        self.is_answering.store(true, Ordering::Release);
         self.under_way.begin()
     }
 
@@ -143,8 +135,6 @@ pub(super) struct ClientWait {
 pub(super) struct Transport {
     stream: TokioIo<NodeStream>,
     exchange: Arc<ConnectionState>,
-    /// The bytes that hyper wrote by itself.
-    withheld: Vec<u8>,
     /// Holds the request while TLS has bytes of its answer that the kernel has not taken.
     unsent: Option<WaitingPiece>,
     clock: Clock,
@@ -157,18 +147,12 @@ impl Transport {
         clock: Clock,
     ) -> Transport {
         let stream = TokioIo::new(stream);
-        Transport { stream, exchange, withheld: Vec::new(), unsent: None, clock }
+        Transport { stream, exchange, unsent: None, clock }
     }
 
     /// The stream itself, after hyper has finished with it.
     pub(super) fn stream(&mut self) -> &mut NodeStream {
         self.stream.inner_mut()
-    }
-
-    /// The date of an answer that hyper wrote by itself and that the client did not get.
-    pub(super) fn date_of_withheld(&self) -> Option<String> {
-        let head = String::from_utf8_lossy(&self.withheld);
-        head.lines().find_map(|line| line.strip_prefix("date: ")).map(str::to_owned)
     }
 
     /// Notes the bytes that were sent, and whether TLS holds bytes that the kernel has not taken.
@@ -193,10 +177,6 @@ impl Transport {
             self.exchange.is_timed_out.store(true, Ordering::Release);
         }
     }
-
-    fn withholds(&self) -> bool {
-        !self.exchange.is_answering.load(Ordering::Acquire)
-    }
 }
 
 impl Read for Transport {
@@ -217,10 +197,6 @@ impl Write for Transport {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.withholds() {
-            self.withheld.extend_from_slice(bytes);
-            return Poll::Ready(Ok(bytes.len()));
-        }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.note_sent(&written);
         self.note_timeout(&written);
@@ -232,10 +208,6 @@ impl Write for Transport {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.withholds() {
-            slices.iter().for_each(|slice| self.withheld.extend_from_slice(slice));
-            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
-        }
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.note_sent(&written);
         self.note_timeout(&written);
@@ -246,16 +218,10 @@ impl Write for Transport {
         self.stream.is_write_vectored()
     }
 
-    /// Flushes the stream, and notes the end of an answer. hyper flushes only when it has written
-    /// all its bytes. If no request is under way then, the next bytes that hyper writes are its
-    /// own.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         self.note_sent(&Poll::Ready(Ok(0)));
         self.note_timeout(&flushed);
-        if flushed.is_ready() && self.exchange.under_way.is_idle() {
-            self.exchange.is_answering.store(false, Ordering::Release);
-        }
         flushed
     }
 
@@ -343,7 +309,6 @@ mod tests {
         let flush = poll_fn(|context| Pin::new(&mut transport).poll_flush(context));
         tokio::join!(async { flush.await.unwrap() }, receive);
         assert!(exchange.under_way.is_idle());
-        assert!(transport.withholds(), "the answer is over");
     }
 
     /// A cut whose answer the kernel had taken was neither logged nor counted: hyper takes the

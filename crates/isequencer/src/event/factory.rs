@@ -28,7 +28,7 @@ use crate::{
 ///
 /// let mut sequencer = factory.partition(1);
 /// let mut event = sequencer.start_event(Duration::from_secs(1), kind, WsId(7)).await?;
-/// assert_eq!((event.plog_offset().get(), event.wlog_offset()), (1, 1));
+/// assert_eq!((event.plog_offset().0, event.wlog_offset()), (1, 1));
 /// assert_eq!(event.next_record_id()?, standard::FIRST_RECORD_ID);
 /// event.finish(); // it is in the log, and applied
 /// # Ok(())

@@ -116,7 +116,7 @@ async fn live(
         for (key, number) in fold(&log) {
             assert_eq!(mem.number(key), number, "{key:?} when all is stored");
         }
-        let stored = mem.offset().map_or(0, |offset| offset.get());
+        let stored = mem.offset().map_or(0, |offset| offset.0);
         assert_eq!(stored, log.len() as u64 + 1, "when all is stored");
     };
     tokio::select! {
@@ -221,7 +221,7 @@ async fn command(
         return None;
     }
     assert_eq!(command.drawn().collect::<Model>(), drawn);
-    assert_eq!(command.keep().get(), offset);
+    assert_eq!(command.keep().0, offset);
     last.extend(&drawn);
     Some(drawn.into_iter().collect())
 }
@@ -231,7 +231,7 @@ async fn command(
 fn check(mem: &MemSeqStorage) {
     let log = mem.log();
     let all = fold(&log);
-    let stored = mem.offset().map_or(0, |offset| offset.get() as usize - 1);
+    let stored = mem.offset().map_or(0, |offset| offset.0 as usize - 1);
     assert!(stored <= log.len(), "the stored offset is behind the log");
     let covered = fold(&log[..stored]);
     for (key, number) in all {

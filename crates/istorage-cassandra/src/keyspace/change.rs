@@ -2,7 +2,7 @@
 
 use std::{mem, time::Duration};
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Clock;
 use istorage::{ErrorKind, KeyspaceName, Result};
 use scylla::client::session::Session;

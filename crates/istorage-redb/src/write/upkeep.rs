@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use causes::with_causes;
+use base::with_causes;
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 

@@ -2,7 +2,7 @@
 //! cluster late.
 //!
 //! Each history follows from its seed alone. A seed that fails is printed. `OWNERSHIP_SEED=4711
-//! cargo test -p vvm-ownership --test balancing` replays it.
+//! cargo test -p ownership --test balancing` replays it.
 
 #![allow(clippy::unwrap_used)]
 

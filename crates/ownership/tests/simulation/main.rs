@@ -2,7 +2,7 @@
 //! between them.
 //!
 //! Each history follows from its seed alone. A seed that fails is printed. `OWNERSHIP_SEED=4711
-//! cargo test -p vvm-ownership --test simulation` replays it.
+//! cargo test -p ownership --test simulation` replays it.
 
 #![allow(clippy::unwrap_used)]
 

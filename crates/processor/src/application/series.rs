@@ -84,7 +84,7 @@ impl Application {
     /// # Errors
     /// All wrong fields.
     pub fn check_number_fields(&self) -> Result<(), InvalidApplication> {
-        causes::none_of(self.wrong_fields(&self.schema), InvalidApplication::Several)
+        base::none_of(self.wrong_fields(&self.schema), InvalidApplication::Several)
     }
 
     /// All mistakes of tables that an application with these series and sequences would have,

@@ -5,8 +5,8 @@
 
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
+use base::with_causes;
 use bytes::Bytes;
-use causes::with_causes;
 use clock::Instant;
 use eventlog::{
     DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
@@ -156,7 +156,7 @@ impl CommandGroup {
             return Err(Rejection::not_found(what).into());
         };
         let kind = self.kind(partition, &command).await?;
-        let mut joined = match transaction.join(kind, isequencer::WsId(ws.0)).await {
+        let mut joined = match transaction.join(kind, ws).await {
             Ok(joined) => joined,
             Err(JoinError::Full) => return Err(RunError::Deferred(Box::new(command))),
             Err(error @ JoinError::UnknownKind(_)) => {
@@ -165,7 +165,7 @@ impl CommandGroup {
             Err(error @ JoinError::Storage(..)) => return Err(RunError::NoNumbers(error)),
         };
         let no_number = |what| Rejection::new(RejectionKind::NoNumber, what);
-        if joined.offset().get() > Offset::LAST.0 {
+        if joined.offset() > Offset::LAST {
             let what = "the log of the partition has no offset left: the partition takes no \
                         commands any more, and its data can be read";
             return Err(no_number(what.to_owned()).into());
@@ -187,7 +187,7 @@ impl CommandGroup {
             .handle(partition, handler.as_ref(), workspace, &mut joined, command, until)
             .await?;
         let place = {
-            let (epoch, plog) = (partition.log.epoch(), Offset(joined.offset().get()));
+            let (epoch, plog) = (partition.log.epoch(), joined.offset());
             EventPlace { epoch, plog, ws, wlog }
         };
         let drawn =
@@ -215,7 +215,7 @@ impl CommandGroup {
         partition.write_allowance.count(&event.principal, carried, prepared.bytes(), now);
         // From here on nothing can fail any more, so the offset and the numbers are given for good.
         let offset = joined.keep();
-        debug_assert_eq!(offset.get(), place.plog.0);
+        debug_assert_eq!(offset.0, place.plog.0);
         Ok(CommandOutcome::Event(self.push(event, prepared), answer))
     }
 

@@ -79,7 +79,7 @@ impl CommandGroup {
                 missing.rows.push(row);
             }
         }
-        let is_cached = |kind| transaction.is_cached(kind, isequencer::WsId(ws.0));
+        let is_cached = |kind| transaction.is_cached(kind, ws);
         if !kind.is_some_and(is_cached) && missing.seen_workspaces.insert(ws) {
             missing.numbers.push(command);
         }
@@ -122,7 +122,7 @@ impl CommandGroup {
                 || partition.kinds.get(&ws).is_some()
                 || self.known_rows.get(&AppRow::Record(ws, DESCRIPTOR_ID)).is_some();
             if is_known && let Ok(kind) = self.kind(partition, command).await {
-                workspaces.push((kind, isequencer::WsId(ws.0)));
+                workspaces.push((kind, ws));
             }
         }
         transaction.read_ahead(workspaces).await;

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
-use causes::with_causes;
+use base::with_causes;
 use eventlog::{Error, LeadershipLost, Offset, PreparedEvent, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;

@@ -1,7 +1,7 @@
 //! The waits of a partition before a group: until numbers are stored, until rows can be read, and
 //! until an outdated record is whole.
 
-use causes::with_causes;
+use base::with_causes;
 use isequencer::SequencerBusy;
 
 use super::{CHECK_INTERVAL, StopReason, Worker};

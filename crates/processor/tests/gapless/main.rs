@@ -1,7 +1,7 @@
 //! Gapless document numbers: the rules of drawing, and crashes between any two calls of the
 //! storage.
 //!
-//! `cargo test -p vvm-processor --test gapless` runs a small sample of crashes, and
+//! `cargo test -p processor --test gapless` runs a small sample of crashes, and
 //! `VVM_TEST_LONG=1` more than 10,000. `cargo xtask bench numbers --policies gapless` measures the
 //! cost of a number.
 

@@ -3,7 +3,7 @@
 //!
 //! Each history follows from its seed alone. A history runs on one thread and has its own clock.
 //! The history decides when time passes, when calls are sent, and when calls arrive. A seed that
-//! fails is printed, and `cargo test -p vvm-processor --test simulation -- seed 4711` prints the
+//! fails is printed, and `cargo test -p processor --test simulation -- seed 4711` prints the
 //! steps of its history; `-- seed 4711 NoOrder` prints those with a defect.
 //! `-- schedules 100000` runs that many histories. With a second number, as in
 //! `-- schedules 100000 4711`, they start with that seed. `-- reading-back 6000` runs those of the

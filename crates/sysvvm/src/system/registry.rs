@@ -10,7 +10,7 @@ use clock::Instant;
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, Conditional, KeyspaceName, Range};
 
-use super::{FORMAT_VERSION, OpenedApp, System, format, keyspace::open_existing};
+use super::{FORMAT_VERSION, OpenedApp, System, check_format, keyspace::open_existing};
 use crate::{
     AppEntry, AppName, AppNumber, Error, Result,
     entry::{InitState, RegistryRow},
@@ -85,7 +85,7 @@ impl System {
             }
             Some(_) | None => return Err(self.does_not_exist(name, deadline).await),
         };
-        format::check(entry.format)?;
+        check_format(entry.format)?;
         let storage = open_existing(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
         Ok(OpenedApp { entry, storage })
     }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use causes::with_causes;
+use base::with_causes;
 use clock::Instant;
 use eventlog::DeploymentError;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};

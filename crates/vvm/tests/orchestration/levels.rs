@@ -139,7 +139,7 @@ async fn the_lease_of_a_killed_node_is_waited_for() {
     let dead = ielections::Lease {
         owner: "127.0.0.1:1".parse().unwrap(),
         incarnation: ielections::Incarnation(1),
-        epoch: ielections::Epoch(1),
+        epoch: Epoch(1),
     };
     let lasts = Some(Duration::from_secs(2));
     use ielections::TtlStore;
@@ -257,7 +257,7 @@ async fn the_level_stays_if_a_partition_has_an_owner() {
     use ielections::TtlStore;
     let incarnation = ielections::Incarnation(77);
     let advertised = "127.0.0.1:77".parse().unwrap();
-    let lease = ielections::Lease { owner: advertised, incarnation, epoch: ielections::Epoch(1) };
+    let lease = ielections::Lease { owner: advertised, incarnation, epoch: Epoch(1) };
     let row = ielections::ElectionRow::Lease(ielections::Seat::new(2).unwrap());
     let ttl = Some(Duration::from_secs(60));
     let store = cluster.store().await;

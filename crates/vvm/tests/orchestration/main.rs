@@ -610,7 +610,7 @@ async fn a_shutdown_leaves_no_task() {
         run(&node, create_workspace(ws, soon)).await;
         let app = node.node().app("acme", "shop").unwrap();
         let series = app.fast_series(&"order".parse().unwrap()).unwrap().clone();
-        let _drawn = series.next(docnumbers::WsId(ws), soon).await.unwrap();
+        let _drawn = series.next(WsId(ws), soon).await.unwrap();
         drop(series);
         assert!(alive_tasks() > before + 10, "each partition has tasks");
         node.shutdown().await.unwrap();

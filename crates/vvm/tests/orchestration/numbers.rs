@@ -318,8 +318,7 @@ async fn a_workspace_that_moves_leaves_no_gap_in_its_numbers() {
     let app = "acme/tickets".to_owned();
     let order = ClusterOrder::Move { app, partition: 7, to: to.parse().unwrap() };
     first.node().order(order).await.unwrap();
-    let here =
-        |node: &Launched| node.node().app("acme", "tickets").unwrap().at(eventlog::WsId(7)).is_ok();
+    let here = |node: &Launched| node.node().app("acme", "tickets").unwrap().at(WsId(7)).is_ok();
     while !here(&second) {
         assert!(cluster.clock.now() < soon, "the partition does not move");
         cluster.clock.sleep(Duration::from_millis(5)).await;

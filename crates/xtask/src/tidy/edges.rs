@@ -4,11 +4,11 @@
 use serde_json::Value;
 
 /// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
-/// may depend on `vvm-clock` and on `vvm-causes`, and its tests on [`IN_TESTS`] and [`IN_SUITES`].
+/// may depend on `clock` and on `base`, and its tests on [`IN_TESTS`] and [`IN_SUITES`].
 const TABLE: &[(&str, &[&str])] = &[
-    ("vvm-access", &[]),
-    ("vvm-causes", &[]),
-    ("vvm-clock", &[]),
+    ("access", &[]),
+    ("base", &[]),
+    ("clock", &[]),
     ("istorage", &[]),
     ("trialkit", &[]),
     ("istorage-tck", &["istorage", "trialkit"]),
@@ -18,39 +18,31 @@ const TABLE: &[(&str, &[&str])] = &[
     ("ielections", &[]),
     ("ielections-tck", &["ielections", "trialkit"]),
     ("isequencer", &[]),
-    ("vvm-ownership", &["ielections"]),
+    ("ownership", &["ielections"]),
     ("docnumbers", &["istorage"]),
-    ("sysvvm", &["ielections", "istorage", "vvm-ownership"]),
-    ("vvm-eventlog", &["istorage"]),
-    ("seqstorage", &["isequencer", "sysvvm", "istorage", "vvm-eventlog"]),
-    ("vvm-processor", &["docnumbers", "isequencer", "vvm-eventlog"]),
+    ("sysvvm", &["ielections", "istorage", "ownership"]),
+    ("eventlog", &["istorage"]),
+    ("seqstorage", &["isequencer", "sysvvm", "istorage", "eventlog"]),
+    ("processor", &["docnumbers", "isequencer", "eventlog"]),
     (
-        "vvm-appstream",
-        &[
-            "docnumbers",
-            "isequencer",
-            "istorage",
-            "seqstorage",
-            "sysvvm",
-            "vvm-eventlog",
-            "vvm-ownership",
-        ],
+        "appstream",
+        &["docnumbers", "isequencer", "istorage", "seqstorage", "sysvvm", "eventlog", "ownership"],
     ),
     (
-        "vvm-node",
+        "vvm",
         &[
             "docnumbers",
             "istorage",
             "ielections",
             "isequencer",
             "sysvvm",
-            "vvm-eventlog",
+            "eventlog",
             "seqstorage",
-            "vvm-processor",
+            "processor",
         ],
     ),
-    ("vvm-httpapi", &["vvm-access", "vvm-node", "vvm-processor"]),
-    ("shop", &["isequencer", "istorage", "seqstorage", "sysvvm", "vvm-eventlog", "vvm-processor"]),
+    ("httpapi", &["access", "vvm", "processor"]),
+    ("shop", &["isequencer", "istorage", "seqstorage", "sysvvm", "eventlog", "processor"]),
     ("xtask", &[]),
     ("vvm-cli", EVERYTHING),
     ("vvm-tests", EVERYTHING),
@@ -62,10 +54,10 @@ const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
 /// The crates on which the suites in the folder `tests` of a crate may also depend. Some of these
 /// crates depend on the crate itself. Its unit tests would see two versions of it.
 const IN_SUITES: &[(&str, &[&str])] = &[
-    ("vvm-processor", &["istorage", "seqstorage", "shop"]),
-    ("vvm-appstream", &["shop", "vvm-processor"]),
-    ("vvm-node", &["shop"]),
-    ("vvm-httpapi", &["shop"]),
+    ("processor", &["istorage", "seqstorage", "shop"]),
+    ("appstream", &["shop", "processor"]),
+    ("vvm", &["shop"]),
+    ("httpapi", &["shop"]),
 ];
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.
@@ -78,7 +70,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("aws-sdk-", &["istorage-dynamodb", "vvm-tests"]),
     ("aws-smithy-", &["istorage-dynamodb", "vvm-tests"]),
     ("redb", &["istorage-redb", "vvm-tests"]),
-    ("getrandom", &["vvm-clock"]),
+    ("getrandom", &["clock"]),
 ];
 
 /// A crate of the workspace and all its dependencies.
@@ -152,7 +144,7 @@ fn check_package(package: &Package) -> Vec<String> {
                 .iter()
                 .all(|(start, users)| !to.starts_with(start) || users.contains(&name));
         }
-        matches!(to, "vvm-causes" | "vvm-clock")
+        matches!(to, "base" | "clock")
             || allowed == EVERYTHING
             || allowed.contains(&to)
             || (dependency.is_in_tests && (IN_TESTS.contains(&to) || in_suites.contains(&to)))
@@ -181,18 +173,18 @@ mod tests {
     #[test]
     fn edges_of_the_table_are_allowed() {
         let ours = |name: &str| json!({ "name": name, "path": "/x" });
-        assert!(violations("istorage", json!([ours("vvm-clock")])).is_empty());
+        assert!(violations("istorage", json!([ours("clock")])).is_empty());
         assert!(violations("sysvvm", json!([ours("istorage"), ours("ielections")])).is_empty());
         assert!(violations("vvm-cli", json!([ours("istorage-redb"), ours("sysvvm")])).is_empty());
-        assert!(violations("vvm-clock", json!([{ "name": "tokio" }])).is_empty());
+        assert!(violations("clock", json!([{ "name": "tokio" }])).is_empty());
     }
 
     #[test]
     fn other_edges_and_unknown_crates_are_not() {
         let ours = |name: &str| json!({ "name": name, "path": "/x" });
-        let found = violations("istorage", json!([ours("sysvvm"), ours("vvm-clock")]));
+        let found = violations("istorage", json!([ours("sysvvm"), ours("clock")]));
         assert_eq!(found, ["istorage must not depend on sysvvm (tidy/edges.rs)"]);
-        assert_eq!(violations("vvm-clock", json!([ours("istorage")])).len(), 1);
+        assert_eq!(violations("clock", json!([ours("istorage")])).len(), 1);
         assert_eq!(violations("utils", json!([])).len(), 1);
     }
 
@@ -206,8 +198,8 @@ mod tests {
     #[test]
     fn only_the_suites_of_a_crate_may_depend_on_crates_above_it() {
         let shop = |kind: Value| json!([{ "name": "shop", "path": "/x", "kind": kind }]);
-        assert!(violations("vvm-processor", shop(json!("dev"))).is_empty());
-        assert_eq!(violations("vvm-processor", shop(Value::Null)).len(), 1);
+        assert!(violations("processor", shop(json!("dev"))).is_empty());
+        assert_eq!(violations("processor", shop(Value::Null)).len(), 1);
         assert_eq!(violations("istorage", shop(json!("dev"))).len(), 1);
     }
 
@@ -238,7 +230,7 @@ mod tests {
         let used = find(TABLE, "seqstorage").unwrap();
         assert_eq!(unused(&all(used)).count(), 0);
         assert_eq!(unused(&all(&used[1..])).count(), 1);
-        assert_eq!(unused(&all(used)[1..]).count(), 1, "no `vvm-clock`");
+        assert_eq!(unused(&all(used)[1..]).count(), 1, "no `clock`");
         let without_suites = TABLE.iter().map(|&(name, to)| package(name, to)).collect::<Vec<_>>();
         let in_suites: usize = IN_SUITES.iter().map(|(_, to)| to.len()).sum();
         assert_eq!(unused(&without_suites).count(), in_suites);

@@ -1,6 +1,6 @@
 //! A line of a comment or a document has at most 100 characters. rustfmt breaks only code.
 
-use super::{SourceFile, prose::comment_of};
+use super::SourceFile;
 
 const LENGTH_MAX: usize = 100;
 
@@ -32,6 +32,12 @@ fn check_file(file: &SourceFile) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns the text of a line that is a comment.
+fn comment_of(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.trim_start_matches(['/', '!']))
 }
 
 /// Returns whether a line can be broken: it is no row of a table, no picture and no HTML, and has

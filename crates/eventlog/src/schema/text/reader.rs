@@ -31,7 +31,7 @@ pub(super) fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
             return (Schema::default(), vec![mistake(text, at, error.message())]);
         }
     };
-    let mut reader = Reader { text, mistakes: Vec::new(), unread: BTreeSet::new() };
+    let mut reader = TablesReader { text, mistakes: Vec::new(), unread: BTreeSet::new() };
     let (mut schema, span) = (Schema::default(), root.span());
     let mut has_tables = false;
     for (key, value) in by_place(root.into_inner()) {
@@ -49,7 +49,7 @@ pub(super) fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
     if !has_tables {
         reader.note(span, "missing field `tables`");
     }
-    let Reader { mut mistakes, unread, .. } = reader;
+    let TablesReader { mut mistakes, unread, .. } = reader;
     mistakes.extend(schema.mistakes().into_iter().filter(|mistake| match mistake {
         InvalidSchema::UnknownTable(_, _, records) => !unread.contains(records),
         _ => true,
@@ -64,14 +64,14 @@ fn mistake(text: &str, at: Range<usize>, why: impl Display) -> InvalidSchema {
     InvalidSchema::Text(format!("line {line}, column {column}: {why}"))
 }
 
-struct Reader<'t> {
+struct TablesReader<'t> {
     text: &'t str,
     mistakes: Vec<InvalidSchema>,
     /// The tables of which the kind or the id cannot be read. Containers may name them.
     unread: BTreeSet<QName>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> TablesReader<'t> {
     fn note(&mut self, at: Range<usize>, why: impl Display) {
         self.mistakes.push(mistake(self.text, at, why));
     }

@@ -17,7 +17,7 @@ use std::{
 /// ```
 /// let disk = std::io::Error::other("the disk is full");
 /// let error = std::io::Error::other(disk);
-/// assert_eq!(causes::with_causes(&error), "the disk is full");
+/// assert_eq!(base::with_causes(&error), "the disk is full");
 /// ```
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
@@ -43,7 +43,7 @@ pub fn with_causes_separated_by(error: &dyn Error, separator: &str) -> String {
 /// Returns the text of several mistakes: how many they are, and one in each line.
 ///
 /// ```
-/// assert_eq!(causes::listed(&["no kind", "no id"]), "2 mistakes:\n- no kind\n- no id");
+/// assert_eq!(base::listed(&["no kind", "no id"]), "2 mistakes:\n- no kind\n- no id");
 /// ```
 #[must_use]
 pub fn listed(mistakes: &[impl Display]) -> String {
@@ -65,11 +65,6 @@ pub fn none_of<E>(mut mistakes: Vec<E>, several: fn(Vec<E>) -> E) -> Result<(), 
     }
     mistakes.pop().map_or(Ok(()), Err)
 }
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
 
 #[cfg(test)]
 mod tests {
