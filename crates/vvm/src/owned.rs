@@ -40,7 +40,7 @@ use self::{
 };
 use crate::{
     App, Node, Problem,
-    app::{ServedApp, StartedPartition},
+    app::ServedApp,
     cluster_view::ClusterReport,
     drain::DrainStage,
     lease_fence::PartitionFence,

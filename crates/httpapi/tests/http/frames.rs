@@ -35,23 +35,27 @@ fn a_body_is_read_only_if_its_frame_is_certain() {
     }
     let done = node.logged(WS).len();
     let (bad, none) = ((400, "bad_request"), (501, "not_implemented"));
+    // hyper cannot tell where such a body ends. It answers by itself, without a body.
+    let no_end = (400, "");
     for (version, headers, body, expected) in [
         ("1.1", "Transfer-Encoding: gzip, chunked", &*chunked, none),
         ("1.1", "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", &chunked, none),
         ("1.1", "Transfer-Encoding: identity, chunked", &chunked, none),
         ("1.1", "Transfer-Encoding: chunked, chunked", &chunked, bad),
-        ("1.1", "Transfer-Encoding: chunked, gzip", &chunked, bad),
-        ("1.1", "Transfer-Encoding: gzip", row, bad),
-        ("1.1", "Transfer-Encoding: xchunked", &chunked, bad),
-        ("1.0", "Transfer-Encoding: chunked", &chunked, bad),
+        ("1.1", "Transfer-Encoding: chunked, gzip", &chunked, no_end),
+        ("1.1", "Transfer-Encoding: gzip", row, no_end),
+        ("1.1", "Transfer-Encoding: xchunked", &chunked, no_end),
+        ("1.0", "Transfer-Encoding: chunked", &chunked, no_end),
         ("1.1", "Transfer-Encoding: chunked", "zz\r\n", bad),
-        ("1.1", "Content-Length: 1\r\nContent-Length: 2", row, bad),
-        ("1.1", "Content-Length: 1, 1", row, bad),
-        ("1.1", "Content-Length: +1", row, bad),
-        ("1.1", "Content-Length: 99999999999999999999", row, bad),
+        ("1.1", "Content-Length: 1\r\nContent-Length: 2", row, no_end),
+        ("1.1", "Content-Length: 1, 1", row, no_end),
+        ("1.1", "Content-Length: +1", row, no_end),
+        ("1.1", "Content-Length: 99999999999999999999", row, no_end),
     ] {
         let answer = answer_to(node.api, &post(version, headers, body));
-        assert_eq!((answer.status, &*answer.code()), expected, "{headers}: {answer:?}");
+        let code = if answer.body.is_empty() { String::new() } else { answer.code() };
+        assert_eq!((answer.status, &*code), expected, "{headers}: {answer:?}");
+        assert!(answer.closes() || expected != no_end, "{headers}: {answer:?}");
     }
     assert_eq!(node.logged(WS).len(), done, "a refused command was done");
     node.stop();
