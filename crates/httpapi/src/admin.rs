@@ -143,7 +143,7 @@ impl Service for AdminEndpoint {
         };
         let clients = ClientKind::Public(tls);
         tokio::select! {
-            served = server::serve("admin", listener, requests, (limits, clients), &clock, &stop) => served,
+            served = server::serve("admin", listener, requests, (limits, clients), &clock, &stop) => Ok(served?),
             () = access.follow() => Ok(()),
         }
     }

@@ -1,24 +1,26 @@
 //! The HTTP API, as a service of a node.
 
+mod allowed_route;
+mod answer;
 mod batch;
-mod body;
+mod client_entry;
+mod cluster_port;
 mod commands;
+mod context;
 mod counted;
-mod dispatch;
 mod documents;
 mod done;
 mod eventual;
-mod forwarded_log;
-mod forwarding;
-mod handler;
 mod headers;
-mod leader;
+mod json_body;
+mod logs;
 mod numbers;
+mod operations;
+mod owner;
+mod peer_entry;
 mod reads;
-mod routing;
 mod settings;
 mod shared;
-mod tries;
 mod views;
 
 use std::sync::Arc;
@@ -27,16 +29,10 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
-use self::handler::ClientRequests;
-pub use self::settings::HttpApiSettings;
-pub(crate) use self::{
-    batch::MOST_COMMANDS,
-    counted::is_counted_by_body,
-    handler::{ApiHandler, PeerRequests},
-    shared::SharedApi,
-};
+use self::{client_entry::ClientEntry, context::ClusterMode, shared::SharedApi};
+pub use self::{cluster_port::ClusterPort, settings::HttpApiSettings};
 use crate::{
-    cluster::{ClusterMode, ClusterPort, ClusterSettings, ClusterSettingsError},
+    forward::{ClusterSettings, ClusterSettingsError},
     server::{self, ClientKind},
 };
 
@@ -87,13 +83,13 @@ impl Service for HttpApi {
         let listener = listener.ok_or("the API was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), shared.settings().limits);
         let clients = ClientKind::Public(shared.settings().tls.clone());
-        let handler = shared.handler(node);
-        let requests = ClientRequests(Arc::clone(&handler));
+        let context = shared.context(node);
+        let requests = ClientEntry::new(Arc::clone(&context));
         let with = (limits, clients);
         let served = server::serve("api", listener, requests, with, &clock, &stop);
         tokio::select! {
-            served = shared.run(&stop, served) => served,
-            () = handler.follow_access() => Ok(()),
+            served = shared.run(&stop, served) => Ok(served?),
+            () = context.access.follow() => Ok(()),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The sender of a request, and whether the sender may do it.
 
-mod rate;
 mod token_end;
 mod tokens;
 
@@ -9,14 +8,14 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use access::{Caller, Grants, Principal, Right};
+use access::{Caller, Grants, Principal};
 use async_trait::async_trait;
 use clock::Instant;
-use hyper::{HeaderMap, StatusCode};
+use hyper::{HeaderMap, StatusCode, header::WWW_AUTHENTICATE};
 
+pub(crate) use self::token_end::TokenEnd;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
-pub(crate) use self::{rate::PrincipalRate, token_end::TokenEnd};
-use crate::{api::is_counted_by_body, problem::ProblemDetails, route::Route, server::ClientMark};
+use crate::{limits::PrincipalRate, problem::ProblemDetails, server::ClientMark};
 
 /// The principal of each request to a port that asks nobody for a token.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
@@ -65,15 +64,6 @@ static UNCHECKED: LazyLock<Arc<Caller>> = LazyLock::new(|| {
 
 pub(crate) fn unchecked() -> Arc<Caller> {
     Arc::clone(&UNCHECKED)
-}
-
-/// The route of a request whose caller may do the operation. Only a check makes it.
-pub(crate) struct AllowedRoute<'p>(Route<'p>);
-
-impl<'p> AllowedRoute<'p> {
-    pub(crate) fn into_route(self) -> Route<'p> {
-        self.0
-    }
 }
 
 /// How a port checks its clients. Without an authenticator it asks nobody.
@@ -130,23 +120,8 @@ impl PortAccess {
             metrics::counter!("httpapi_unauthenticated_total", "token" => of).increment(1);
             let problem =
                 ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", why.to_string());
-            problem.challenge(challenge)
+            problem.with_header(WWW_AUTHENTICATE, challenge)
         })
-    }
-
-    /// Checks that a client may do the operation of its route, and that it does not send too many
-    /// commands. Commands, batches and draws are counted later, when their bodies are known.
-    pub(crate) fn allow_client<'p>(
-        &self,
-        caller: &Caller,
-        route: Route<'p>,
-        now: Instant,
-    ) -> Result<AllowedRoute<'p>, ProblemDetails> {
-        let route = self.allow(caller, route)?;
-        if route.0.endpoint.right == Right::Write && !is_counted_by_body(&route.0.operation) {
-            self.count_commands(caller, 1, now)?;
-        }
-        Ok(route)
     }
 
     /// Whether the commands of a principal are limited.
@@ -172,30 +147,6 @@ impl PortAccess {
         })
     }
 
-    /// Checks that the caller of a request may do the operation of its route. The node to which a
-    /// client sent the request has counted the command.
-    pub(crate) fn allow<'p>(
-        &self,
-        caller: &Caller,
-        route: Route<'p>,
-    ) -> Result<AllowedRoute<'p>, ProblemDetails> {
-        if self.needs_token() {
-            let app = format!("{}/{}", route.owner, route.app);
-            check_right(caller, &app, &route)?;
-        }
-        Ok(AllowedRoute(route))
-    }
-
-    /// The name of a caller for limits of its own; `None` if the port asks nobody.
-    pub(crate) fn principal<'c>(&self, caller: &'c Caller) -> Option<&'c str> {
-        self.needs_token().then(|| caller.principal.as_str())
-    }
-
-    /// The name of a caller in events; empty if the port asks nobody.
-    pub(crate) fn name_of(&self, caller: &Caller) -> String {
-        self.principal(caller).unwrap_or_default().to_owned()
-    }
-
     /// Follows the authenticator, as [`Authenticator::follow`].
     pub(crate) async fn follow(&self) {
         if let Some(authenticator) = &self.authenticator {
@@ -204,20 +155,6 @@ impl PortAccess {
         // An authenticator with nothing to follow must not end its port.
         std::future::pending().await
     }
-}
-
-/// Checks that a caller may do the operation of its route in an application.
-fn check_right(caller: &Caller, app: &str, route: &Route<'_>) -> Result<(), ProblemDetails> {
-    let (right, workspace) = (route.endpoint.right, route.workspace());
-    if caller.grants.may(app, workspace, right) {
-        return Ok(());
-    }
-    let place = match workspace {
-        Some(workspace) => format!("workspace {workspace}"),
-        None => "all workspaces".to_owned(),
-    };
-    let right = right.name();
-    Err(forbidden(format!("the token does not grant `{right}` in {place} of {app}")))
 }
 
 /// Checks that a caller may act as an operator of the node.
@@ -234,7 +171,7 @@ pub(crate) fn check_operator(caller: &Caller) -> Result<(), ProblemDetails> {
 pub(crate) fn forbidden(reason: String) -> ProblemDetails {
     metrics::counter!("httpapi_forbidden_total").increment(1);
     ProblemDetails::new(StatusCode::FORBIDDEN, "forbidden", reason)
-        .challenge(r#"Bearer realm="vvm", error="insufficient_scope""#)
+        .with_header(WWW_AUTHENTICATE, r#"Bearer realm="vvm", error="insufficient_scope""#)
 }
 
 #[cfg(test)]

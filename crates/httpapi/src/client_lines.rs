@@ -16,7 +16,7 @@ use access::Principal;
 use clock::Clock;
 use metrics::Counter;
 
-use crate::authentication::PrincipalRate;
+use crate::limits::PrincipalRate;
 
 /// The lines of a kind in a second: of all clients, and for actions of operators of each principal.
 const LINES_PER_SECOND: u32 = 20;

@@ -11,7 +11,6 @@ mod earlier;
 mod ends;
 mod format;
 mod logs;
-mod places;
 mod quota;
 mod request;
 mod tail;
@@ -29,7 +28,7 @@ use hyper::{
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use vvm::{OwnedLog, processor::Refused};
+use vvm::OwnedLog;
 
 use self::{
     earlier::{EarlierEvents, EarlierReader},
@@ -42,15 +41,15 @@ pub(crate) use self::{
     ends::{FollowEnds, Waited},
     format::EventFormat,
     logs::{FollowedLogs, FollowedPartition},
-    places::{FollowerPlace, FollowerPlaces},
     request::{FollowRequest, is_followed},
     tail::TAIL_BYTES,
 };
 use crate::{
     authentication::TokenEnd,
-    memory::MemoryPool,
+    limits::{FollowerPlace, MemoryPool},
     problem::ProblemDetails,
     read::{LogReads, read_problem},
+    refusal::problem_of_busy,
     response::{Body, Endless, stream_response},
 };
 
@@ -99,8 +98,7 @@ pub(crate) async fn follow(
     (request, deadline, token_end): (FollowRequest, Instant, TokenEnd),
     place: FollowerPlace,
 ) -> Result<Response<Body>, ProblemDetails> {
-    let busy = |busy| ProblemDetails::refused(Refused::Busy(busy));
-    let end = log.end().await.map_err(busy)?.map_err(read_problem)?.0;
+    let end = log.end().await.map_err(problem_of_busy)?.map_err(read_problem)?.0;
     let from = match request.start {
         FollowStart::At(from) => from,
         FollowStart::End => end,

@@ -5,6 +5,7 @@
 //! while a node runs.
 
 mod answers;
+mod codes;
 mod headers;
 mod operations;
 mod problems;
@@ -13,7 +14,8 @@ mod tables;
 use serde_json::{Map, Value as Json, json};
 use vvm::{processor::Application, sysvvm::AppName};
 
-pub(crate) use self::tables::is_changeable;
+#[cfg(test)]
+pub(crate) use self::codes::PROBLEM_CODES;
 use self::{
     answers::common_schemas,
     headers::{headers, parameters},
@@ -21,6 +23,7 @@ use self::{
     problems::{problem_responses, problem_schemas},
     tables::schemas,
 };
+pub(crate) use self::{codes::is_listed, tables::is_changeable};
 
 /// The path of the description.
 pub(crate) const DESCRIPTION: &str = "/api/v2/openapi.json";

@@ -1,17 +1,13 @@
 //! Problems with requests, as JSON (RFC 9457).
 
-mod codes;
-
 use std::{fmt::Display, time::Duration};
 
 use hyper::{
     Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
-use processor::{Busy, Refused, RejectionKind};
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::codes::{PROBLEM_CODES, ProblemCode, ProblemOf, is_listed};
 use crate::response::{Body, json_response};
 
 /// The code of a problem of a node that does not lead: the request belongs to another node.
@@ -37,9 +33,6 @@ pub(crate) const UNKNOWN_PATH_PORT: &str = "port";
 /// far as the sender may know of them.
 pub(crate) const KNOWN_APPS: &str = "apps";
 
-/// The longest time after which a client may try again because a queue is full.
-const LONGEST_QUEUE_PAUSE: Duration = Duration::from_secs(60);
-
 /// The most bytes of a reason. A handler may reject a command with a text of any length, and the
 /// answer to a forwarded request has a bound.
 const MOST_REASON_BYTES: usize = 8 << 10;
@@ -54,10 +47,8 @@ pub(crate) struct ProblemDetails {
     reason: String,
     /// The number of seconds after which the client may try again.
     retry_after: Option<u32>,
-    /// The allowed methods, if the method of the request is not allowed.
-    allow: Option<String>,
-    /// What a client needs, if the node does not know the client or refuses it.
-    challenge: Option<&'static str>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// Further members of the problem.
     more: Map<String, Value>,
 }
 
@@ -68,22 +59,18 @@ impl ProblemDetails {
         reason: impl Into<String>,
     ) -> ProblemDetails {
         let (reason, more) = (shortened(reason.into()), Map::new());
-        let (retry_after, allow, challenge) = (None, None, None);
-        ProblemDetails { status, code, reason, retry_after, allow, challenge, more }
+        ProblemDetails { status, code, reason, retry_after: None, headers: Vec::new(), more }
     }
 
-    pub(crate) fn method_not_allowed(
-        allow: impl Into<String>,
-        reason: impl Into<String>,
-    ) -> ProblemDetails {
-        let problem =
-            ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
-        ProblemDetails { allow: Some(allow.into()), ..problem }
+    pub(crate) fn method_not_allowed(allow: &str, reason: impl Into<String>) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)
+            .with_header(ALLOW, allow)
     }
 
-    /// Sets the header `WWW-Authenticate`.
-    pub(crate) fn challenge(self, challenge: &'static str) -> ProblemDetails {
-        ProblemDetails { challenge: Some(challenge), ..self }
+    /// Adds a header of the answer.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: &str) -> ProblemDetails {
+        self.headers.extend(HeaderValue::from_str(value).map(|value| (name, value)));
+        self
     }
 
     /// The code, for programs.
@@ -145,57 +132,6 @@ impl ProblemDetails {
         }
     }
 
-    /// The problem of a command that a partition refused.
-    pub(crate) fn refused(refused: Refused) -> ProblemDetails {
-        let reason = refused.to_string();
-        match refused {
-            Refused::Busy(busy) => {
-                let code = match &busy {
-                    Busy::QueueFull { .. } => "queue_full",
-                    Busy::Recovering(_) => "recovering",
-                    Busy::Violation(_) => "violation",
-                    Busy::LeadershipLost(_) => NOT_LEADER,
-                    Busy::Failed(_) => "failed",
-                    Busy::Stopping => "stopping",
-                    Busy::TimedOut => "timed_out",
-                    Busy::Storage(_) => "storage",
-                    Busy::WroteTooMuch(pause) => {
-                        return ProblemDetails::rate_limited(reason).retry_after(*pause);
-                    }
-                };
-                let problem = ProblemDetails::unavailable(code, reason);
-                match busy {
-                    // A partition may be much faster again soon.
-                    Busy::QueueFull { retry_after, .. } => {
-                        problem.retry_after(retry_after.min(LONGEST_QUEUE_PAUSE))
-                    }
-                    _ => problem,
-                }
-            }
-            Refused::Rejected(rejection) => {
-                let (status, code) = match rejection.kind {
-                    RejectionKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
-                    RejectionKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-                    RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
-                    RejectionKind::NoNumber => (StatusCode::CONFLICT, NO_NUMBER),
-                    RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
-                    RejectionKind::TooLarge | RejectionKind::ResultTooLarge => {
-                        (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
-                    }
-                    RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
-                };
-                ProblemDetails::new(status, code, rejection.message)
-            }
-            Refused::NotApplied { plog, .. } => {
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                ProblemDetails::new(status, "not_applied", reason).with("plogOffset", plog.0)
-            }
-            Refused::Unknown(_) => {
-                ProblemDetails::new(StatusCode::GATEWAY_TIMEOUT, UNKNOWN, reason)
-            }
-        }
-    }
-
     /// Sets the time after which the client may try again, in whole seconds and at least one.
     pub(crate) fn retry_after(mut self, time: Duration) -> ProblemDetails {
         let seconds = time.as_secs_f64().ceil().max(1.0);
@@ -220,7 +156,7 @@ impl ProblemDetails {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let ProblemDetails { status, code, reason, retry_after, allow, challenge, more } = self;
+        let ProblemDetails { status, code, reason, retry_after, headers: own, more } = self;
         let mut problem = json!({
             "type": "about:blank",
             "title": status.canonical_reason(),
@@ -237,12 +173,7 @@ impl ProblemDetails {
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if let Some(Ok(methods)) = allow.map(HeaderValue::try_from) {
-            headers.insert(ALLOW, methods);
-        }
-        if let Some(challenge) = challenge {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-        }
+        headers.extend(own);
         response
     }
 }
@@ -259,8 +190,6 @@ fn shortened(mut reason: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use processor::{FullQueue, Rejection};
-
     use super::*;
 
     #[test]
@@ -283,42 +212,12 @@ mod tests {
     /// so the client got a 504.
     #[test]
     fn a_reason_that_is_too_long_is_cut() {
-        let reason = |text: String| {
-            let refused = Refused::Rejected(Rejection::invalid(text));
-            ProblemDetails::refused(refused).reason().to_owned()
-        };
+        let reason = |text: String| ProblemDetails::bad_request(text).reason().to_owned();
         let longest = "x".repeat(MOST_REASON_BYTES);
         assert_eq!(reason(longest.clone()), longest);
         let cut = reason(longest.clone() + "x");
         assert_eq!((cut.len(), cut.strip_suffix('…')), (8_192, longest.get(..8_189)));
         // No character is cut.
         assert_eq!(reason("é".repeat(1 << 20)), "é".repeat(4_094) + "…");
-    }
-
-    #[test]
-    fn each_busy_reason_has_its_code_and_its_time() {
-        let why = || "why".to_owned();
-        let full =
-            |full, millis| Busy::QueueFull { full, retry_after: Duration::from_millis(millis) };
-        for (busy, code, after) in [
-            (full(FullQueue::Commands, 0), "queue_full", 1),
-            (full(FullQueue::Numbers, 2_001), "queue_full", 3),
-            (full(FullQueue::Commands, 600_000), "queue_full", 60),
-            (Busy::Recovering(None), "recovering", 1),
-            (Busy::Violation(why()), "violation", 1),
-            (Busy::LeadershipLost(why()), "not_leader", 1),
-            (Busy::Failed(why()), "failed", 1),
-            (Busy::Stopping, "stopping", 1),
-            (Busy::TimedOut, "timed_out", 1),
-            (Busy::Storage(why()), "storage", 1),
-        ] {
-            let problem = ProblemDetails::refused(Refused::Busy(busy));
-            let found = (problem.status.as_u16(), problem.code, problem.retry_after);
-            assert_eq!(found, (503, code, Some(after)));
-        }
-        let wrote_too_much = Busy::WroteTooMuch(Duration::from_millis(2_001));
-        let problem = ProblemDetails::refused(Refused::Busy(wrote_too_much));
-        let found = (problem.status.as_u16(), problem.code, problem.retry_after);
-        assert_eq!(found, (429, "rate_limited", Some(3)));
     }
 }

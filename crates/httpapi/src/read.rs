@@ -7,7 +7,6 @@ mod gaps;
 mod list;
 mod list_query;
 mod log;
-mod places;
 mod record;
 mod steps;
 
@@ -18,10 +17,5 @@ pub(crate) use self::{
     list::{LONG_PAGES, list_docs},
     list_query::{ListQuery, MOST_DOCS},
     log::{LogPermits, LogReads, MOST_EVENTS, cut_at, stream_log},
-    places::SendPlaces,
     record::{check_workspace_exists, no_workspace, of_table, read_problem, read_record},
 };
-
-/// The share of memory that an answer takes before it is read: for a page of the storage, and for
-/// the JSON of that page. Only records and events of more than about 1 MiB need more.
-pub const READ_BYTES: usize = 2 << 20;

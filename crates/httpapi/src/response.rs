@@ -23,6 +23,8 @@ pub(crate) struct Endless;
 /// The type of an answer in JSON.
 pub(crate) const JSON: &str = "application/json";
 
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// An answer as JSON.

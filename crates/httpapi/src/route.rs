@@ -12,10 +12,13 @@ use vvm::{
 };
 
 pub(crate) use self::table::{
-    AnswerKind, BodyKind, CONSISTENCY, ENDPOINTS, Endpoint, Parameter, RequestHeader, Segment,
-    Values,
+    AnswerKind, BodyKind, CONSISTENCY, ENDPOINTS, Endpoint, MOST_COMMANDS, Parameter,
+    RequestHeader, Segment, Values,
 };
-use crate::problem::{ProblemDetails, UNKNOWN_PATH_PORT};
+use crate::{
+    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
+    spans::RequestSpan,
+};
 
 /// The beginning of the paths of all applications.
 pub(crate) const APPS: &str = "/api/v2/apps/";
@@ -45,6 +48,12 @@ impl Route<'_> {
             _ => Some(self.ws.0),
         }
     }
+
+    /// Names the request in its span.
+    pub(crate) fn name_in(&self, span: &mut RequestSpan, method: &Method, request: &str) {
+        let app = (self.owner, self.app);
+        span.set_request(method, request, self.endpoint.kind, app, self.workspace());
+    }
 }
 
 /// The operation of an endpoint, with the names and ids of the path.
@@ -67,6 +76,17 @@ pub(crate) enum ApiOperation {
     DrawNumbers(SeriesId),
     PeekNumber(SeriesId),
     ListGaps(SeriesId),
+}
+
+impl ApiOperation {
+    /// Whether the body of a request tells how many commands the request counts as. Every other
+    /// write counts as one.
+    pub(crate) fn is_counted_by_body(&self) -> bool {
+        matches!(
+            self,
+            ApiOperation::Command(_) | ApiOperation::CommandBatch | ApiOperation::DrawNumbers(_)
+        )
+    }
 }
 
 /// Finds the endpoint of a request. No path belongs to two endpoints of the same method.
@@ -95,7 +115,7 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Pro
         } else {
             let allow = methods.join(", ");
             let reason = format!("{path} does not support {method}, but {allow}");
-            ProblemDetails::method_not_allowed(allow, reason)
+            ProblemDetails::method_not_allowed(&allow, reason)
         });
     };
     let [place, names @ ..] = endpoint.values_of(resource);

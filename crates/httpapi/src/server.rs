@@ -33,7 +33,7 @@ mod state;
 mod tracked_body;
 mod transport;
 
-use std::{collections::VecDeque, future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::pending, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::Clock;
 use tokio::{
@@ -43,11 +43,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use vvm::ServiceError;
 
 pub(crate) use self::{
     connection::{ClientMark, PeerAddress, PortScheme},
-    limits::ClientKind,
+    limits::{ClientKind, ONCE_WITHIN},
     listener::bind,
     state::RequestHandler,
 };
@@ -67,7 +66,7 @@ pub(crate) async fn serve<A: RequestHandler>(
     (limits, clients): (HttpLimits, ClientKind),
     clock: &Clock,
     stop: &CancellationToken,
-) -> Result<(), ServiceError> {
+) -> io::Result<()> {
     let shared = ServerState::new(name, answers, limits, clients, clock.clone(), stop.clone());
     let shared = Arc::new(shared);
     let follow = async {
@@ -85,7 +84,7 @@ pub(crate) async fn serve<A: RequestHandler>(
 async fn accept<A: RequestHandler>(
     listener: std::net::TcpListener,
     shared: &Arc<ServerState<A>>,
-) -> Result<(), ServiceError> {
+) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(50);
     let (name, limits) = (shared.service, &shared.limits);
     let listener = TcpListener::from_std(listener)?;

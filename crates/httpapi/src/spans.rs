@@ -18,8 +18,6 @@ use opentelemetry::{
     },
 };
 
-use crate::route::Route;
-
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
@@ -78,9 +76,15 @@ impl RequestSpan {
     }
 
     /// Names the request and its resource.
-    pub(crate) fn set_route(&mut self, method: &Method, request: &str, route: &Route<'_>) {
+    pub(crate) fn set_request(
+        &mut self,
+        method: &Method,
+        request: &str,
+        kind: &'static str,
+        app: (&str, &str),
+        workspace: Option<u64>,
+    ) {
         let Some(span) = self.recorded() else { return };
-        let kind = route.endpoint.kind;
         span.update_name(format!("{method} {kind}"));
         span.set_attributes([
             KeyValue::new("http.request.method", method.to_string()),
@@ -88,11 +92,10 @@ impl RequestSpan {
             KeyValue::new("vvm.request_id", request.to_owned()),
         ]);
         // Anybody may send any name, and each span that waits for its export has a copy.
-        if route.owner.len() + route.app.len() <= LONGEST_APP {
-            let app = format!("{}/{}", route.owner, route.app);
-            span.set_attribute(KeyValue::new("vvm.app", app));
+        if app.0.len() + app.1.len() <= LONGEST_APP {
+            span.set_attribute(KeyValue::new("vvm.app", format!("{}/{}", app.0, app.1)));
         }
-        if let Some(ws) = route.workspace() {
+        if let Some(ws) = workspace {
             // The type of attributes has no numbers above that of i64.
             span.set_attribute(KeyValue::new("vvm.workspace", ws.to_string()));
         }

@@ -4,6 +4,7 @@
 //! one step, and only by files that can be used.
 
 mod clients;
+mod cluster;
 mod files;
 mod judgement;
 mod port;
@@ -12,13 +13,14 @@ mod server;
 mod validity;
 mod watch;
 
-pub(crate) use self::{
+use self::{
     clients::CheckedClients,
     files::{Credentials, PortFiles},
-    port::PortTls,
 };
 pub use self::{
+    cluster::ClusterTls,
     files::{TlsFile, TlsFileError, TlsFiles},
     port::CERTIFICATE_WARN_DAYS,
     server::ServerTls,
 };
+pub(crate) use self::{cluster::is_refused_certificate, port::PortTls};

@@ -1,7 +1,6 @@
 //! The stored numbers of a workspace, as the leader of its partition reads them.
 
 use hyper::{Response, StatusCode};
-use processor::Refused;
 use serde_json::json;
 use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
 
@@ -10,6 +9,7 @@ use crate::{
     problem::{NOT_LEADER, ProblemDetails},
     query::{check_query, required},
     read::{check_workspace_exists, read_problem},
+    refusal::problem_of_busy,
     response::{Body, json_response},
 };
 
@@ -28,7 +28,7 @@ pub(super) async fn list(
     let partition = app.at(ws).map_err(not_owner)?;
     // Before the log is read, the numbers of an earlier leader may be missing.
     let applied = partition.commands().applied();
-    applied.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
+    applied.map_err(problem_of_busy)?;
     check_workspace_exists(&partition, ws).await?;
     let stored = partition.sequences(ws).await.map_err(read_problem)?;
     partition.may_answer().map_err(not_owner)?;

@@ -6,7 +6,7 @@
 //! tried again as a whole, as a single command can.
 
 use clock::Instant;
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use processor::{Command, Done, MOST_RESULT_BYTES, Refused, Rejection, RejectionKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, value::RawValue};
@@ -16,61 +16,23 @@ use vvm::{
 };
 
 use super::{
-    body::{Payload, parsed},
-    commands::params_and_rows,
-    done::{DoneBody, json_of_answer, most_result_bytes, within_share},
-    handler::{ApiHandler, RequestHead},
+    commands::{params_and_rows, sent_by},
+    context::{ApiContext, ApiRequest},
+    done::{DoneBody, json_of_answer, most_result_bytes},
     headers::{idempotency_key, refuse_if_match},
-    tries::is_settled,
+    json_body::parse,
+    owner::{owned, with_owner},
 };
 use crate::{
-    problem::{NOT_LEADER, ProblemDetails, UNKNOWN},
-    response::{Body, JSON, bytes_response},
+    body::Payload,
+    forward::{Answer, BatchState, is_settled},
+    limits::MemoryShare,
+    problem::{ProblemDetails, UNKNOWN},
+    refusal::problem_of,
+    response::{JSON, bytes_response},
+    route::MOST_COMMANDS,
     rows::{JsonObject, RowBody},
 };
-
-/// The largest number of commands in a batch.
-pub(crate) const MOST_COMMANDS: usize = 100;
-
-/// The state of a batch that was answered, but of which some commands may have to be tried again.
-/// The answer has the state as a mark, which only nodes see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BatchState {
-    /// Some commands were refused as busy.
-    ///
-    /// Such a refusal says that this try of the command did nothing. If an earlier try of the batch
-    /// may have done the command, the refusal must not reach the client
-    /// ([`Tries::next`](super::tries::Tries::next)).
-    PartlyBusy,
-    /// Some commands were refused, none of them as busy, by a problem that does not tell the
-    /// outcome of an earlier try ([`is_settled`]).
-    PartlyUnsettled,
-}
-
-impl BatchState {
-    /// The code of the state, in the answer to another node.
-    pub(super) fn code(self) -> &'static str {
-        match self {
-            BatchState::PartlyBusy => "partly_busy",
-            BatchState::PartlyUnsettled => "partly_unsettled",
-        }
-    }
-
-    /// The state with this code; `None` if it is the code of a problem.
-    pub(super) fn of(code: &str) -> Option<BatchState> {
-        [BatchState::PartlyBusy, BatchState::PartlyUnsettled]
-            .into_iter()
-            .find(|state| state.code() == code)
-    }
-}
-
-/// The code of an answer for the tries of its request.
-pub(super) fn code_of(answer: &Result<Response<Body>, ProblemDetails>) -> Option<&'static str> {
-    match answer {
-        Ok(response) => response.extensions().get::<BatchState>().map(|state| state.code()),
-        Err(problem) => Some(problem.code()),
-    }
-}
 
 /// The body of a batch.
 #[derive(Deserialize)]
@@ -107,51 +69,45 @@ impl BatchedCommand<'_> {
     }
 }
 
-impl ApiHandler {
-    /// Runs the commands of a batch, and answers each of them.
-    pub(super) async fn run_batch(
-        &self,
-        head: &RequestHead,
-        app: &App,
-        ws: WsId,
-        payload: &mut Payload<'_>,
-    ) -> Result<Response<Body>, ProblemDetails> {
-        refuse_if_match(&head.headers)?;
-        let body = self.receive_body(head, payload).await?;
-        let BatchBody { commands } = parsed(&body.bytes)?;
-        if !(1..=MOST_COMMANDS).contains(&commands.len()) {
-            let reason = format!("a batch has 1 to {MOST_COMMANDS} commands");
-            return Err(ProblemDetails::bad_request(reason));
-        }
-        let (key, most) = (idempotency_key(head, &body.bytes)?, most_result_bytes(commands.len()));
-        // The commands that can run, and the problem of each of the others.
-        let (mut sent, mut invalid) = (Vec::with_capacity(commands.len()), Vec::new());
-        for (place, JsonObject(command)) in (0..).zip(commands) {
-            let command = command.into_command(app, ws, body.deadline).map(|command| Command {
-                request: head.request.clone(),
-                principal: self.access.name_of(&head.caller),
-                idempotency_key: key.as_ref().map(|key| key.of_place(place)),
-                span: head.span.context(),
-                most_result_bytes: most,
-                ..command
-            });
-            invalid.push(command.map(|command| sent.push(command)).err());
-        }
-        let partition = self.at(app, ws).await?;
-        let answered = partition.commands().run_batch(sent).await;
-        let (json, state) = match json_of_batch(invalid, &answered) {
-            Err(problem) if problem.code() == NOT_LEADER => {
-                return Err(self.with_leader(app, ws, problem).await);
-            }
-            answer => answer?,
-        };
-        let json = within_share(body.take_share(), json);
-        let mut response = bytes_response(StatusCode::OK, JSON, json);
-        if let Some(state) = state {
-            response.extensions_mut().insert(state);
-        }
-        Ok(response)
+/// Runs the commands of a batch, and answers each of them.
+pub(super) async fn run(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    payload: &mut Payload<'_>,
+) -> Answer {
+    let ApiRequest { head, app, ws, .. } = *request;
+    refuse_if_match(&head.headers)?;
+    let body = api.bodies.receive(head, request.until, payload).await?;
+    let BatchBody { commands } = parse(&body)?;
+    if !(1..=MOST_COMMANDS).contains(&commands.len()) {
+        let reason = format!("a batch has 1 to {MOST_COMMANDS} commands");
+        return Err(ProblemDetails::bad_request(reason));
     }
+    let (key, deadline) = (idempotency_key(head, &body)?, api.deadline(request));
+    let most_result_bytes = most_result_bytes(commands.len());
+    // 1. Send the commands that can run, and keep the problem of each of the others.
+    let (mut sent, mut invalid) = (Vec::with_capacity(commands.len()), Vec::new());
+    for (place, JsonObject(command)) in (0..).zip(commands) {
+        let command = command.into_command(app, ws, deadline).map(|command| Command {
+            idempotency_key: key.as_ref().map(|key| key.of_place(place)),
+            most_result_bytes,
+            ..sent_by(head, command)
+        });
+        invalid.push(command.map(|command| sent.push(command)).err());
+    }
+    let partition = owned(api, request).await?;
+    let answered = partition.commands().run_batch(sent).await;
+    // 2. Answer all of them in their order.
+    let (json, state) = match json_of_batch(invalid, &answered) {
+        Ok(answer) => answer,
+        Err(problem) => return Err(with_owner(api, request, problem).await),
+    };
+    let json = MemoryShare::around(payload.take_share(), json);
+    let mut response = bytes_response(StatusCode::OK, JSON, json);
+    if let Some(state) = state {
+        response.extensions_mut().insert(state);
+    }
+    Ok(response)
 }
 
 /// The answer to a batch, as JSON.
@@ -185,7 +141,7 @@ fn json_of_batch(
     if let Some(Err(refused)) = busy
         && !may_be_done
     {
-        return Err(ProblemDetails::refused(refused.clone()));
+        return Err(problem_of(refused.clone()));
     }
     let (mut answered, mut is_unsettled, commands) = (answered.iter(), false, invalid.len());
     let mut refused = |problem: ProblemDetails| {
@@ -196,7 +152,7 @@ fn json_of_batch(
         Some(problem) => Some(refused(problem)),
         None => answered.next().map(|answer| match answer {
             Ok(done) => CommandAnswer::Done(DoneBody::in_batch(done, commands)),
-            Err(why) => refused(ProblemDetails::refused(with_advice(why, commands))),
+            Err(why) => refused(problem_of(with_advice(why, commands))),
         }),
     });
     let json = json_of_answer(&BatchAnswer { answers: answers.collect() });
@@ -228,7 +184,7 @@ mod tests {
     use vvm::eventlog::{Epoch, Offset, RecordId};
 
     use super::{super::done::BATCH_BYTES, *};
-    use crate::problem::PROBLEM_CODES;
+    use crate::{openapi::PROBLEM_CODES, problem::NOT_LEADER};
 
     fn done() -> Result<Done, Refused> {
         let (epoch, plog, wlog) = (Epoch(1), Offset(2), Offset(3));

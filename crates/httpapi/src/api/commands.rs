@@ -3,24 +3,25 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use hyper::{Response, StatusCode};
-use processor::{Command, Done, RowChange};
+use hyper::StatusCode;
+use processor::{Command, RowChange};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use vvm::{
-    App,
-    eventlog::{QName, WsId},
-};
+use vvm::{App, eventlog::QName};
 
 use super::{
-    body::{Payload, ReceivedBody, parsed},
+    context::{ApiContext, ApiRequest},
     done::done_response,
-    handler::{ApiHandler, RequestHead},
     headers::{idempotency_key, refuse_if_match},
+    json_body::parse,
+    owner::{owned, with_owner},
 };
 use crate::{
-    problem::{NOT_LEADER, ProblemDetails},
-    response::Body,
+    body::Payload,
+    forward::Answer,
+    problem::ProblemDetails,
+    refusal::problem_of,
+    request_head::RequestHead,
     rows::{JsonObject, RowBody},
 };
 
@@ -49,61 +50,56 @@ pub(super) fn params_and_rows(
     Ok((params.unwrap_or_default(), rows.collect::<Result<_, _>>()?))
 }
 
-impl ApiHandler {
-    pub(super) async fn run_command(
-        &self,
-        head: &RequestHead,
-        app: &App,
-        ws: WsId,
-        name: &QName,
-        payload: &mut Payload<'_>,
-    ) -> Result<Response<Body>, ProblemDetails> {
-        refuse_if_match(&head.headers)?;
-        let body = self.receive_body(head, payload).await?;
-        let CommandBody { args, rows } = parsed(&body.bytes)?;
-        let (params, rows) = params_and_rows(app, args, rows)?;
-        let done = self.run(head, app, ws, (name.clone(), params, rows), body).await?;
-        Ok(done_response(StatusCode::OK, &done, body.take_share()))
-    }
+/// Runs the command that a path names.
+pub(super) async fn run(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    name: &QName,
+    payload: &mut Payload<'_>,
+) -> Answer {
+    refuse_if_match(&request.head.headers)?;
+    let body = api.bodies.receive(request.head, request.until, payload).await?;
+    let CommandBody { args, rows } = parse(&body)?;
+    let (params, rows) = params_and_rows(request.app, args, rows)?;
+    let command = Command::new(request.ws, name.clone(), api.deadline(request));
+    let command = Command { params, rows, ..command };
+    run_one(api, request, command, payload, StatusCode::OK).await
+}
 
-    async fn run(
-        &self,
-        head: &RequestHead,
-        app: &App,
-        ws: WsId,
-        (name, params, rows): (QName, Bytes, Vec<RowChange>),
-        body: &ReceivedBody,
-    ) -> Result<Done, ProblemDetails> {
-        let partition = self.at(app, ws).await?;
-        let command = Command {
-            params,
-            rows,
-            request: head.request.clone(),
-            principal: self.access.name_of(&head.caller),
-            idempotency_key: idempotency_key(head, &body.bytes)?,
-            span: head.span.context(),
-            ..Command::new(ws, name, body.deadline)
-        };
-        match partition.commands().run(command).await.map_err(ProblemDetails::refused) {
-            Err(problem) if problem.code() == NOT_LEADER => {
-                Err(self.with_leader(app, ws, problem).await)
-            }
-            answered => answered,
-        }
-    }
+/// Runs a command with one change.
+pub(super) async fn run_change(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    row: RowChange,
+    payload: &mut Payload<'_>,
+    status: StatusCode,
+) -> Answer {
+    let command = Command::new(request.ws, CUD.clone(), api.deadline(request));
+    run_one(api, request, command.with_rows(vec![row]), payload, status).await
+}
 
-    /// Runs a command with one change.
-    pub(super) async fn run_cud(
-        &self,
-        head: &RequestHead,
-        app: &App,
-        ws: WsId,
-        row: RowChange,
-        body: &mut ReceivedBody,
-        status: StatusCode,
-    ) -> Result<Response<Body>, ProblemDetails> {
-        let command = (CUD.clone(), Bytes::new(), vec![row]);
-        let done = self.run(head, app, ws, command, body).await?;
-        Ok(done_response(status, &done, body.take_share()))
+async fn run_one(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    command: Command,
+    payload: &mut Payload<'_>,
+    status: StatusCode,
+) -> Answer {
+    let partition = owned(api, request).await?;
+    let idempotency_key = idempotency_key(request.head, &payload.bytes())?;
+    let command = Command { idempotency_key, ..sent_by(request.head, command) };
+    match partition.commands().run(command).await {
+        Ok(done) => Ok(done_response(status, &done, payload.take_share())),
+        Err(why) => Err(with_owner(api, request, problem_of(why)).await),
+    }
+}
+
+/// The command with the sender and the name of its request.
+pub(super) fn sent_by(head: &RequestHead, command: Command) -> Command {
+    Command {
+        request: head.request.clone(),
+        principal: head.principal().unwrap_or_default().to_owned(),
+        span: head.span.context(),
+        ..command
     }
 }

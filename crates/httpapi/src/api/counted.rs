@@ -6,28 +6,21 @@ use bytes::Bytes;
 use processor::MOST_ROWS;
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{batch::MOST_COMMANDS, numbers::numbers_drawn, routing::RoutedRequest};
-use crate::route::ApiOperation;
+use super::{context::ApiRequest, numbers::numbers_drawn};
+use crate::route::{ApiOperation, MOST_COMMANDS};
 
 /// A command counts as one for each so many of its rows. So a document with some records counts as
 /// one, and a command of 4,096 rows as 410.
 const ROWS: usize = 10;
 
-/// Whether the body of a request tells what the request counts as. Every other write counts as one.
-pub(crate) fn is_counted_by_body(operation: &ApiOperation) -> bool {
-    matches!(
-        operation,
-        ApiOperation::Command(_) | ApiOperation::CommandBatch | ApiOperation::DrawNumbers(_)
-    )
-}
-
 /// What a request with this body counts as. The rows of a command count also if they are wrong. A
 /// body that is no command, batch or draw counts as one. A number that is drawn counts as one.
-pub(super) fn counted(request: &RoutedRequest<'_>, body: &Bytes) -> u32 {
+pub(super) fn counted(request: &ApiRequest<'_>, body: &Bytes) -> u32 {
     let counted = match request.operation {
         ApiOperation::Command(_) => rows_counted(body),
         ApiOperation::CommandBatch => batch_counted(body),
-        _ => numbers_drawn(request, body),
+        ApiOperation::DrawNumbers(id) => numbers_drawn(request.app, id, body),
+        _ => None,
     };
     counted.unwrap_or(1).max(1)
 }

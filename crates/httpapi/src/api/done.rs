@@ -4,7 +4,6 @@
 //! because the commands are done already. So each part of an answer has a bound: the results of all
 //! commands of a batch together have at most as many bytes as the result of one command.
 
-use bytes::Bytes;
 use hyper::{Response, StatusCode};
 use processor::{Done, MOST_RESULT_BYTES};
 use serde::{Serialize, Serializer};
@@ -14,10 +13,10 @@ use serde_json::{
 };
 use vvm::eventlog::{Fields, RecordId};
 
-use super::batch::MOST_COMMANDS;
 use crate::{
-    memory::MemoryShare,
+    limits::MemoryShare,
     response::{Body, JSON, bytes_response},
+    route::MOST_COMMANDS,
     rows::{BytesBody, ShownFields, json_of_fields},
 };
 
@@ -125,22 +124,12 @@ pub(super) fn done_response(
     share: Option<MemoryShare>,
 ) -> Response<Body> {
     let json = json_of_answer(&DoneBody::alone(done));
-    bytes_response(status, JSON, within_share(share, json))
-}
-
-/// The bytes of the answer of a request that is done, with the share of its body, or of the draw
-/// that it is. The share becomes as large as the memory allows.
-pub(super) fn within_share(
-    share: Option<MemoryShare>,
-    bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,
-) -> Bytes {
-    let Some(mut share) = share else { return bytes.into() };
-    share.resize_as_possible(bytes.as_ref().len());
-    share.into_bytes(bytes)
+    bytes_response(status, JSON, MemoryShare::around(share, json))
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use processor::Answer;
     use serde_json::{Value as Json, json};
     use vvm::eventlog::{Epoch, Offset, Value};

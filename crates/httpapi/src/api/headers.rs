@@ -1,14 +1,11 @@
 //! The headers of a request to the API.
 
 use bytes::Bytes;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH};
+use hyper::header::{HeaderMap, HeaderValue, IF_MATCH};
 use processor::IdempotencyKey;
 use vvm::eventlog::{Epoch, Offset, Version};
 
-use super::handler::RequestHead;
-use crate::problem::ProblemDetails;
-
-pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+use crate::{problem::ProblemDetails, request_head::RequestHead, response::IDEMPOTENCY_KEY};
 
 /// The largest length of an idempotency key.
 const LONGEST_KEY: usize = 256;

@@ -8,16 +8,18 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use vvm::Node;
 
-use super::{handler::ApiHandler, settings::HttpApiSettings};
-use crate::cluster::ClusterMode;
+use super::{
+    context::{ApiContext, ClusterMode},
+    settings::HttpApiSettings,
+};
 
-/// The handler of all requests of a node. The first service that runs makes it, because only a
-/// running service has the node.
+/// What both ports of a node share. The first service that runs makes it, because only a running
+/// service has the node.
 #[derive(Debug)]
-pub(crate) struct SharedApi {
+pub(super) struct SharedApi {
     settings: HttpApiSettings,
     cluster: ClusterMode,
-    handler: OnceLock<Arc<ApiHandler>>,
+    context: OnceLock<Arc<ApiContext>>,
     /// Cancelled when a service stops, so that answers without an end do end.
     stopping: CancellationToken,
 }
@@ -27,17 +29,17 @@ impl SharedApi {
         SharedApi {
             settings,
             cluster,
-            handler: OnceLock::new(),
+            context: OnceLock::new(),
             stopping: CancellationToken::new(),
         }
     }
 
-    pub(crate) fn settings(&self) -> &HttpApiSettings {
+    pub(super) fn settings(&self) -> &HttpApiSettings {
         &self.settings
     }
 
     /// Runs a service until it ends. Answers without an end end when the service must stop.
-    pub(crate) async fn run<T>(
+    pub(super) async fn run<T>(
         &self,
         stop: &CancellationToken,
         service: impl Future<Output = T>,
@@ -50,11 +52,11 @@ impl SharedApi {
         service.await
     }
 
-    pub(crate) fn handler(&self, node: Node) -> Arc<ApiHandler> {
+    pub(super) fn context(&self, node: Node) -> Arc<ApiContext> {
         let new = || {
             let (settings, stop) = (self.settings.clone(), self.stopping.clone());
-            Arc::new(ApiHandler::new(node, settings, self.cluster.clone(), stop))
+            Arc::new(ApiContext::new(node, settings, self.cluster.clone(), stop))
         };
-        Arc::clone(self.handler.get_or_init(new))
+        Arc::clone(self.context.get_or_init(new))
     }
 }

@@ -12,15 +12,15 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use vvm::Node;
 
-use super::{
-    handler::{ApiHandler, RequestHead},
-    tries::Answer,
-};
+use super::context::ApiContext;
 use crate::{
     authentication::forbidden,
+    forward::Answer,
+    html_page::HtmlPage,
     openapi::{CHECK, DESCRIPTION, DescribedApp, describe},
     problem::ProblemDetails,
     query::{check_query, parameter},
+    request_head::RequestHead,
     response::{Body, JSON, bytes_response, full_body},
     route::PAGE,
 };
@@ -68,10 +68,6 @@ impl ApiView {
 /// The most memory of the descriptions that are kept. The last one is kept in any case.
 const KEPT_BYTES: usize = 8 << 20;
 
-/// The descriptions that were made. Each is of some applications of the node, named by their places
-/// among those of the node: a caller sees the applications in which its token grants something.
-pub(super) struct Descriptions(Mutex<KeptDescriptions>);
-
 /// A description, and its version.
 #[derive(Clone)]
 struct Description {
@@ -79,16 +75,12 @@ struct Description {
     tag: HeaderValue,
 }
 
-/// The descriptions that were used last.
+/// The descriptions that were used last. Each is of some applications of the node, named by their
+/// places among those of the node: a caller sees the applications in which its token grants
+/// something.
 struct KeptDescriptions {
     all: LruCache<Vec<usize>, Description>,
     bytes: usize,
-}
-
-impl Descriptions {
-    pub(super) fn new() -> Descriptions {
-        Descriptions(Mutex::new(KeptDescriptions::new()))
-    }
 }
 
 impl KeptDescriptions {
@@ -109,8 +101,25 @@ impl KeptDescriptions {
     }
 }
 
-impl ApiHandler {
-    pub(super) async fn show(&self, view: ApiView, head: &mut RequestHead) -> Answer {
+/// Shows the views of the API.
+pub(super) struct Views {
+    descriptions: Mutex<KeptDescriptions>,
+    /// The page to try the API.
+    page: HtmlPage,
+}
+
+impl Views {
+    pub(super) fn new() -> Views {
+        let descriptions = Mutex::new(KeptDescriptions::new());
+        Views { descriptions, page: HtmlPage::new(include_str!("try_page.html")) }
+    }
+
+    pub(super) async fn show(
+        &self,
+        api: &ApiContext,
+        view: ApiView,
+        head: &mut RequestHead,
+    ) -> Answer {
         let (allow, is_allowed) = view.allows(&head.method);
         if !is_allowed {
             let reason = format!("{} does not support {}, but {allow}", head.path(), head.method);
@@ -128,38 +137,26 @@ impl ApiHandler {
                 Ok(bytes_response(StatusCode::OK, "text/plain", "ok"))
             }
             ApiView::Description => {
-                self.identify(head).await?;
+                head.identify(&api.access, api.node.clock()).await?;
                 check_query(&["app"], head.query())?;
-                let description = self.description(self.described(head)?).await?;
+                let description = self.description(api, described(&api.node, head)?).await?;
                 Ok(description.response(&head.headers))
             }
         }
     }
 
-    /// The applications that a request asks for.
-    fn described(&self, head: &RequestHead) -> Result<Vec<usize>, ProblemDetails> {
-        let grants = &head.caller.grants;
-        let all = || granted(&self.node, grants);
-        let Some(app) = parameter::<String>(head.query(), "app")? else {
-            return Ok(all().map(|(place, _)| place).collect());
-        };
-        if !grants.any_in(&app) {
-            return Err(forbidden(format!("the token grants nothing in {app}")));
-        }
-        let place = all().find(|(_, name)| *name == app);
-        let not_deployed = || ProblemDetails::not_deployed(&app, known_apps(&self.node, grants));
-        let (place, _) = place.ok_or_else(not_deployed)?;
-        Ok(vec![place])
-    }
-
     /// The description of some applications. It is made when it is asked for the first time, and
     /// never twice at the same time.
-    async fn description(&self, places: Vec<usize>) -> Result<Description, ProblemDetails> {
-        let mut kept = self.descriptions.0.lock().await;
+    async fn description(
+        &self,
+        api: &ApiContext,
+        places: Vec<usize>,
+    ) -> Result<Description, ProblemDetails> {
+        let mut kept = self.descriptions.lock().await;
         if let Some(description) = kept.all.get(&places) {
             return Ok(description.clone());
         }
-        let made = self.throttle.run(async { self.make_description(&places) }).await;
+        let made = api.throttle.run(async { make_description(api, &places) }).await;
         let made = made.map_err(|error| {
             let reason = format!("the description cannot be made: {error}");
             ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", reason)
@@ -167,16 +164,31 @@ impl ApiHandler {
         kept.keep(places, made.clone());
         Ok(made)
     }
+}
 
-    fn make_description(&self, places: &[usize]) -> Result<Description, InvalidHeaderValue> {
-        let apps = places.iter().filter_map(|place| self.node.apps().get(*place));
-        let apps =
-            apps.map(|app| DescribedApp { name: app.name(), application: app.application() });
-        let json = describe(&Vec::from_iter(apps), self.access.needs_token()).to_string();
-        let digest = Sha256::digest(&json);
-        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Ok(Description { json: json.into(), tag: format!("\"{hex}\"").try_into()? })
+fn make_description(api: &ApiContext, places: &[usize]) -> Result<Description, InvalidHeaderValue> {
+    let apps = places.iter().filter_map(|place| api.node.apps().get(*place));
+    let apps = apps.map(|app| DescribedApp { name: app.name(), application: app.application() });
+    let json = describe(&Vec::from_iter(apps), api.access.needs_token()).to_string();
+    let digest = Sha256::digest(&json);
+    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    Ok(Description { json: json.into(), tag: format!("\"{hex}\"").try_into()? })
+}
+
+/// The applications that a request asks for, by their places among those of the node.
+fn described(node: &Node, head: &RequestHead) -> Result<Vec<usize>, ProblemDetails> {
+    let grants = &head.caller.grants;
+    let all = || granted(node, grants);
+    let Some(app) = parameter::<String>(head.query(), "app")? else {
+        return Ok(all().map(|(place, _)| place).collect());
+    };
+    if !grants.any_in(&app) {
+        return Err(forbidden(format!("the token grants nothing in {app}")));
     }
+    let place = all().find(|(_, name)| *name == app);
+    let not_deployed = || ProblemDetails::not_deployed(&app, known_apps(node, grants));
+    let (place, _) = place.ok_or_else(not_deployed)?;
+    Ok(vec![place])
 }
 
 /// The applications of a node in which a caller may do anything, by their places among those of the

@@ -12,16 +12,17 @@ use std::{io, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clock::Instant;
 use tokio::{sync::mpsc, task::JoinSet};
-use vvm::{OwnedLog, eventlog::Offset, processor::Refused};
+use vvm::{OwnedLog, eventlog::Offset};
 
 use super::{
     FollowContext, PIECE_BYTES,
     logs::FollowedLog,
-    places::FollowerPlace,
     quota::{EarlierRead, LargeShare, LogQuota},
     tail::is_large,
 };
-use crate::{problem::ProblemDetails, read::LogEvents};
+use crate::{
+    limits::FollowerPlace, problem::ProblemDetails, read::LogEvents, refusal::problem_of_busy,
+};
 
 /// The time after which a read gives its place to the next follower that waits for one.
 const READ_TIME: Duration = Duration::from_secs(5);
@@ -94,7 +95,7 @@ impl EarlierReader {
         let reads = &self.context.reads;
         let place = self.quota.read(reads, self.principal.as_deref(), deadline).await?;
         let entries = self.log.read(Offset(self.next));
-        let entries = entries.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
+        let entries = entries.map_err(problem_of_busy)?;
         let events = LogEvents::new(entries, self.log.name(), reads.throttle.clone());
         Ok(BegunRead { events, _place: place })
     }

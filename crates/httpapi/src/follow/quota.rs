@@ -11,8 +11,7 @@ use clock::{Clock, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    memory::{MemoryPool, MemoryShare},
-    places::{NoPlace, Place, Places},
+    limits::{MemoryPool, MemoryShare, NoPlace, Place, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     read::{LogPermits, LogReads},
 };
@@ -118,7 +117,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::read_throttle::ReadThrottle;
+    use crate::limits::ReadThrottle;
 
     const MIB: usize = 1 << 20;
 

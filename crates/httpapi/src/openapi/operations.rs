@@ -17,7 +17,7 @@ use super::{
     tables::{ROW, changes_name, fields_name, has_rows, is_changeable, is_of_system},
     text,
 };
-use crate::api::MOST_COMMANDS;
+use crate::route::MOST_COMMANDS;
 use crate::route::{APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, Parameter, Segment, Values};
 
 /// The command that writes rows, and takes no arguments.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{natural, reference, text};
-use crate::{
-    problem::{PROBLEM_CODES, ProblemCode, ProblemOf},
-    route::{AnswerKind, BodyKind, Endpoint, RequestHeader},
+use super::{
+    codes::{PROBLEM_CODES, ProblemCode, ProblemOf},
+    natural, reference, text,
 };
+use crate::route::{AnswerKind, BodyKind, Endpoint, RequestHeader};
 
 /// All codes by status.
 fn by_status() -> BTreeMap<u16, BTreeSet<&'static str>> {

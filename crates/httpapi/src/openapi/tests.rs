@@ -7,8 +7,9 @@ use serde_json::Value as Json;
 use shop::shop;
 use vvm::eventlog::Schema;
 
+use super::codes::PROBLEM_CODES;
 use super::*;
-use crate::{problem::PROBLEM_CODES, route::ENDPOINTS};
+use crate::route::ENDPOINTS;
 
 const WORKSPACE: &str = "/api/v2/apps/acme/shop/workspaces/{workspace}";
 

@@ -6,7 +6,7 @@ use processor::LogName;
 use tokio::task::yield_now;
 use vvm::eventlog::{self, Entry};
 
-use crate::{read_throttle::ReadThrottle, rows::line_of_entry};
+use crate::{limits::ReadThrottle, rows::line_of_entry};
 
 /// The events of a log from one event on.
 ///

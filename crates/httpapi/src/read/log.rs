@@ -9,22 +9,22 @@ use futures::{
     stream::{self, BoxStream},
 };
 use hyper::{Response, body::Frame};
-use processor::{LogName, Refused};
+use processor::LogName;
 use vvm::{LocalPartition, OwnedLog, eventlog::Offset};
 
 use super::{
-    READ_BYTES,
     events::LogEvents,
-    places::SendPlaces,
     record::{STEP_BYTES, check_workspace_exists, read_problem},
 };
 use crate::{
     authentication::TokenEnd,
-    memory::{MemoryPool, MemoryShare},
-    places::{NoPlace, Place, PlaceTaker, Places},
+    limits::{
+        MemoryPool, MemoryShare, NoPlace, Place, PlaceTaker, Places, READ_BYTES, ReadThrottle,
+        SendPlaces,
+    },
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     query::{END, END_WITHOUT_FOLLOW, NO_OFFSET, limit, parameter},
-    read_throttle::ReadThrottle,
+    refusal::problem_of_busy,
     response::{Body, stream_response},
 };
 
@@ -136,7 +136,7 @@ pub(crate) async fn stream_log(
     }
     let log = partition.log(name);
     let entries = log.read(Offset(from));
-    let entries = entries.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
+    let entries = entries.map_err(problem_of_busy)?;
     let mut events = LogEvents::new(entries, name, throttle.clone());
     let has_events = events.read_first().await.map_err(read_problem)?;
     if !has_events && let LogName::Workspace(ws) = name {

@@ -26,6 +26,9 @@ use crate::{
 /// The parameter of a read that says from where the answer may come.
 pub(crate) const CONSISTENCY: &str = "consistency";
 
+/// The largest number of commands in a batch.
+pub(crate) const MOST_COMMANDS: usize = 100;
+
 /// An operation that clients can ask for: a path with a method.
 #[derive(Debug)]
 pub(crate) struct Endpoint {

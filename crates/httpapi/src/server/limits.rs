@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{
-    ServerTls,
-    cluster::{ClusterTls, ONCE_WITHIN},
-    tls::PortTls,
-};
+use crate::tls::{ClusterTls, PortTls, ServerTls};
+
+/// The longest rest of a connection on which a node sends a request that cannot be sent twice.
+pub(crate) const ONCE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 use std::{io, net::SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use vvm::ServiceError;
 
 /// The number of connections that may wait in the kernel to be accepted. If the queue is full, the
 /// client tries again after a second.
@@ -34,7 +33,7 @@ pub fn most_socket_bytes(connections: usize) -> usize {
 
 /// Takes a port. The listener belongs to no runtime until [`serve`](super::serve) is called on a
 /// runtime.
-pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServiceError> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // Connections of a former process may still hold the port.
@@ -45,7 +44,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Service
         socket.bind(address)?;
         socket.listen(BACKLOG)?.into_std()
     };
-    listen().map_err(|error: io::Error| format!("{address}: {error}").into())
+    listen().map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
 }
 
 #[cfg(target_os = "linux")]

@@ -2,10 +2,8 @@
 
 use clock::{Clock, Instant};
 
-use crate::{
-    places::{Place, PlaceTaker, Places},
-    problem::ProblemDetails,
-};
+use super::places::{Place, PlaceTaker, Places};
+use crate::problem::ProblemDetails;
 
 /// The places of logs.
 #[derive(Debug)]

@@ -6,16 +6,10 @@
 //! only a 503 becomes a 504. The connection breaks while a command runs; the token of the client
 //! ends; the second try gets 401. So the client takes a command for refused that is done.
 
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 
-use super::batch::BatchState;
-use crate::{
-    problem::{MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN},
-    response::Body,
-};
-
-/// An answer: that of the API of this node, or that of another node.
-pub(super) type Answer = Result<Response<Body>, ProblemDetails>;
+use super::outcome::{Answer, BatchState};
+use crate::problem::{MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN};
 
 /// The end of a try.
 pub(super) enum TryEnd {
@@ -25,6 +19,13 @@ pub(super) enum TryEnd {
     Refused(Answer),
     /// The request may have been done.
     Unknown(String),
+}
+
+impl TryEnd {
+    /// The end of a try whose answer is final although nothing was done.
+    pub(super) fn refused_for_good(problem: ProblemDetails) -> TryEnd {
+        TryEnd::Answered(Err(problem), None)
+    }
 }
 
 /// The tries of one request.
@@ -61,7 +62,7 @@ pub(super) fn is_tried_again(code: &str) -> bool {
 
 /// Whether a command with this problem, of which an earlier try may have done the command, is
 /// settled: the problem tells its outcome.
-pub(super) fn is_settled(code: &str) -> bool {
+pub(crate) fn is_settled(code: &str) -> bool {
     SETTLED.contains(&code)
 }
 

@@ -16,10 +16,8 @@ use tokio_rustls::rustls::{
     version::TLS13,
 };
 
-use crate::{
-    stream::NodeStream,
-    tls::{CheckedClients, Credentials, PortFiles, PortTls, TlsFile, TlsFileError, TlsFiles},
-};
+use super::{CheckedClients, Credentials, PortFiles, PortTls, TlsFile, TlsFileError, TlsFiles};
+use crate::stream::NodeStream;
 
 /// The name in the certificates of all nodes.
 pub(super) const NODE_NAME: &str = "vvm-cluster";
@@ -77,7 +75,7 @@ impl ClusterTls {
     }
 
     /// Begins TLS with a peer.
-    pub(super) async fn connect(&self, stream: TcpStream) -> io::Result<NodeStream> {
+    pub(crate) async fn connect(&self, stream: TcpStream) -> io::Result<NodeStream> {
         let name = ServerName::try_from(NODE_NAME).map_err(io::Error::other)?;
         self.0.connect(stream, name).await
     }
@@ -160,7 +158,7 @@ fn check_node(own: &CertificateDer<'_>) -> Result<(), rustls::Error> {
 
 /// Whether the peer refused the certificate of this node, or this node the certificate of the peer.
 /// Such a peer has handled no request of the connection.
-pub(super) fn is_refused_certificate(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(crate) fn is_refused_certificate(error: &(dyn std::error::Error + 'static)) -> bool {
     use rustls::{AlertDescription as Alert, Error};
     let mut next = Some(error);
     while let Some(error) = next {

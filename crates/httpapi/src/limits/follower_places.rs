@@ -5,10 +5,8 @@ use std::sync::Arc;
 use clock::Clock;
 use metrics::Gauge;
 
-use crate::{
-    places::{Place, Places},
-    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-};
+use super::places::{Place, Places};
+use crate::problem::{ProblemDetails, TOO_MANY_FOLLOWERS};
 
 /// The places of the clients that follow logs through a node, whoever owns the partitions.
 ///
@@ -54,7 +52,7 @@ impl FollowerPlaces {
 
 impl FollowerPlace {
     /// The principal of the follower, if the node knows its principals.
-    pub(super) fn principal(&self) -> Option<Arc<str>> {
+    pub(crate) fn principal(&self) -> Option<Arc<str>> {
         self.principal.clone()
     }
 }

@@ -10,7 +10,7 @@ use hyper::body::{Body as _, Frame, Incoming};
 
 use super::{
     connection::PeerFailure,
-    peer::{OpenConnection, Peer, PeerSlot},
+    connections::{Connections, OpenConnection, PeerSlot},
 };
 
 /// The longest pause of a peer that sends a log. Then the answer is cut.
@@ -22,7 +22,7 @@ pub(crate) struct PeerBody {
     body: Incoming,
     open: OpenConnection,
     _slot: PeerSlot,
-    peer: Arc<Peer>,
+    connections: Arc<Connections>,
 }
 
 impl PeerBody {
@@ -30,9 +30,9 @@ impl PeerBody {
         body: Incoming,
         open: OpenConnection,
         slot: PeerSlot,
-        peer: Arc<Peer>,
+        connections: Arc<Connections>,
     ) -> PeerBody {
-        PeerBody { body, open, _slot: slot, peer }
+        PeerBody { body, open, _slot: slot, connections }
     }
 
     /// The number of bytes, if the head of the answer names it.
@@ -54,10 +54,10 @@ impl PeerBody {
         held: impl Send + 'static,
     ) -> BoxStream<'static, io::Result<Frame<Bytes>>> {
         let pieces = stream::try_unfold((self, held), |(mut this, held)| async move {
-            let until = this.peer.clock.now() + QUIET;
+            let until = this.connections.clock.now() + QUIET;
             let (connection, body) = (&mut this.open.connection, &mut this.body);
             let next = poll_fn(|context| connection.poll_frame(body, context));
-            match this.peer.clock.timeout_at(until, next).await {
+            match this.connections.clock.timeout_at(until, next).await {
                 Ok(Some(Ok(frame))) => Ok(Some((frame, (this, held)))),
                 Ok(Some(Err(error))) => Err(io::Error::other(with_causes(&error))),
                 Ok(None) => {
@@ -72,7 +72,7 @@ impl PeerBody {
 
     fn give_back(mut self) {
         if self.open.connection.is_reusable() {
-            self.peer.give_back(self.open);
+            self.connections.give_back(self.open);
         }
     }
 }

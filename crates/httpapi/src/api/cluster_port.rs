@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
-use super::{settings::ClusterSettings, successor::PeerCheck};
+use super::{peer_entry::PeerEntry, shared::SharedApi};
 use crate::{
-    HttpLimits,
-    api::{PeerRequests, SharedApi},
+    ClusterSettings, HttpLimits,
+    forward::PeerCheck,
     server::{self, ClientKind},
 };
 
@@ -27,7 +27,7 @@ pub struct ClusterPort {
 }
 
 impl ClusterPort {
-    pub(crate) fn new(settings: ClusterSettings, api: Arc<SharedApi>) -> ClusterPort {
+    pub(super) fn new(settings: ClusterSettings, api: Arc<SharedApi>) -> ClusterPort {
         ClusterPort { settings, api, listener: None }
     }
 }
@@ -47,14 +47,15 @@ impl Service for ClusterPort {
         let ClusterPort { settings, api, listener } = *self;
         let listener = listener.ok_or("the cluster port was not bound")?;
         let clock = node.clock().clone();
-        let handler = api.handler(node.clone());
-        node.set_successor_check(Arc::new(PeerCheck(Arc::downgrade(&handler))));
+        let context = api.context(node.clone());
+        let forwarder = context.forwarder.as_ref().ok_or("the API knows of no cluster")?;
+        node.set_successor_check(Arc::new(PeerCheck(Arc::clone(forwarder.peers()))));
         let limits = HttpLimits {
             connections: settings.connections,
             head_bytes: api.settings().limits.head_bytes + MARK_BYTES,
             ..api.settings().limits
         };
-        let requests = PeerRequests(Arc::clone(&handler));
+        let requests = PeerEntry(Arc::clone(&context));
         let serve = server::serve(
             "cluster",
             listener,
@@ -64,8 +65,8 @@ impl Service for ClusterPort {
             &stop,
         );
         tokio::select! {
-            served = api.run(&stop, serve) => served,
-            () = handler.upkeep_peers() => Ok(()),
+            served = api.run(&stop, serve) => Ok(served?),
+            () = forwarder.peers().upkeep() => Ok(()),
         }
     }
 }

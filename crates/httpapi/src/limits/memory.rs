@@ -3,11 +3,12 @@
 //! A body takes its share as its bytes arrive. The answer of its command takes over the share. An
 //! answer that is read from the storage takes its share before the read, and document numbers
 //! before they are drawn. All shares are given back when the connection has written the answer. Of
-//! each of the two memories one principal holds [at most half](crate::places). If only the memory
+//! each of the two memories one principal holds [at most half](super::places). If only the memory
 //! for answers had this rule, a principal that receives the results of its commands slowly would
 //! hold all memory for bodies, and nobody else could write.
 //!
-//! Invariant: a request that waits for memory holds none.
+//! Invariant: a body waits for its memory before an answer does, and a share never waits to grow.
+//! So no two requests wait for each other.
 
 use std::sync::Arc;
 
@@ -15,11 +16,12 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use metrics::Gauge;
 
-use crate::{
-    places::{NoPlace, Place, PlaceTaker, Places},
-    problem::ProblemDetails,
-    read::READ_BYTES,
-};
+use super::places::{NoPlace, Place, PlaceTaker, Places};
+use crate::problem::ProblemDetails;
+
+/// The share of memory that an answer takes before it is read: for a page of the storage, and for
+/// the JSON of that page. Only records and events of more than about 1 MiB need more.
+pub const READ_BYTES: usize = 2 << 20;
 
 /// The code of a refusal.
 const MEMORY_FULL: &str = "memory_full";
@@ -42,12 +44,7 @@ impl MemoryPool {
     /// Memory for answers. A principal can always read two answers, so it reads documents while it
     /// takes a log. At most `waiting` requests of a principal wait for its share: each holds a
     /// connection.
-    pub(crate) fn for_answers(
-        of: &'static str,
-        bytes: usize,
-        waiting: usize,
-        clock: Clock,
-    ) -> MemoryPool {
+    fn for_answers(of: &'static str, bytes: usize, waiting: usize, clock: Clock) -> MemoryPool {
         MemoryPool::with_shares(of, bytes, 2 * READ_BYTES, waiting, clock)
     }
 
@@ -135,6 +132,36 @@ impl MemoryPool {
     }
 }
 
+/// The memory for all answers.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerMemory {
+    /// For answers that need at most [`READ_BYTES`].
+    pub(crate) small: MemoryPool,
+    /// For all others. Small answers do not wait behind them.
+    pub(crate) large: MemoryPool,
+    /// The most bytes of one answer.
+    pub(crate) most: usize,
+}
+
+impl AnswerMemory {
+    /// Memory of so many bytes, a quarter of them for large answers. At most `waiting` requests of
+    /// a principal wait for its share of each part.
+    pub(crate) fn new(bytes: usize, waiting: usize, clock: &Clock) -> AnswerMemory {
+        let large = bytes / 4;
+        let pool = |of, bytes| MemoryPool::for_answers(of, bytes, waiting, clock.clone());
+        AnswerMemory {
+            small: pool("answers", bytes - large),
+            large: pool("large answers", large),
+            most: bytes,
+        }
+    }
+
+    /// The memory for an answer of so many bytes.
+    pub(crate) fn of(&self, bytes: usize) -> &MemoryPool {
+        if bytes > READ_BYTES { &self.large } else { &self.small }
+    }
+}
+
 /// A part of a pool. Dropping the share gives the part back.
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
@@ -177,6 +204,17 @@ impl MemoryShare {
         let before = bytes_of(&self.place);
         self.pool.kib.resize_as_possible(&mut self.place, kib_of(bytes));
         self.pool.reserved.increment(bytes_of(&self.place) - before);
+    }
+
+    /// Turns the bytes of a request that is done into `Bytes` that keep its share, if it has one.
+    /// The share becomes as large as the memory allows.
+    pub(crate) fn around(
+        share: Option<MemoryShare>,
+        bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,
+    ) -> Bytes {
+        let Some(mut share) = share else { return bytes.into() };
+        share.resize_as_possible(bytes.as_ref().len());
+        share.into_bytes(bytes)
     }
 
     /// Turns bytes into `Bytes` that keep the share for as long as they exist.

@@ -25,8 +25,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 
-use super::tls::is_refused_certificate;
-use crate::stream::NodeStream;
+use crate::{stream::NodeStream, tls::is_refused_certificate};
 
 /// The largest head of an answer, and the largest piece of a log.
 const BUFFER_BYTES: usize = 64 << 10;

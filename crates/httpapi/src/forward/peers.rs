@@ -10,7 +10,8 @@ use std::{
 
 use clock::Clock;
 
-use super::{peer::Peer, quota::QuotaLimits, tls::ClusterTls};
+use super::peer::Peer;
+use crate::{limits::QuotaLimits, tls::ClusterTls};
 
 /// The interval at which connections without a request are looked through.
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);

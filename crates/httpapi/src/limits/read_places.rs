@@ -2,11 +2,11 @@
 
 use clock::{Clock, Instant};
 
-use super::quota::QuotaLimits;
-use crate::{
+use super::{
     places::{Place, Places},
-    problem::ProblemDetails,
+    quota::QuotaLimits,
 };
+use crate::problem::ProblemDetails;
 
 /// The places of reads that another node does. One principal has half of them. A read whose answer
 /// finds no memory holds its connection, and its principal may have used up the memory itself.
@@ -18,12 +18,12 @@ pub(crate) struct ReadPlaces {
 
 impl ReadPlaces {
     /// The places of the reads of a partition that has so many connections to its owner.
-    pub(super) fn of_partition(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
+    pub(crate) fn of_partition(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
         ReadPlaces::new(most, limits, clock, ("partition_busy", "of this partition"))
     }
 
     /// The places of the reads that a peer does.
-    pub(super) fn of_peer(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
+    pub(crate) fn of_peer(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
         ReadPlaces::new(most, limits, clock, ("peer_busy", "at the owner of this partition"))
     }
 

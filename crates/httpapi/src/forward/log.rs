@@ -15,14 +15,15 @@ use hyper::{Response, body::Frame, http::response::Parts};
 use vvm::sysvvm::ownership::Owner;
 
 use super::{
-    handler::{ApiHandler, RequestHead},
-    routing::RoutedRequest,
+    connections::PeerSlot,
+    forwarder::{ForwardRequest, Forwarder},
+    peer::Peer,
+    peer_body::PeerBody,
 };
 use crate::{
     authentication::TokenEnd,
-    cluster::{Peer, PeerBody, PeerSlot},
-    follow::{EventFormat, FollowEnds, FollowerPlace, Waited, is_followed},
-    places::Place,
+    follow::{EventFormat, FollowEnds, Waited},
+    limits::{FollowerPlace, Place},
     problem::ProblemDetails,
     read::cut_at,
     response::{Body, Endless, stream_body},
@@ -31,50 +32,58 @@ use crate::{
 /// The place of a log among those that the owner sends through this node.
 pub(super) enum LogPlace {
     Once(Place),
-    Followed(FollowerPlace),
+    Followed {
+        place: FollowerPlace,
+        /// The connection to the owner, until the log is asked for.
+        slot: Option<PeerSlot>,
+    },
 }
 
-impl ApiHandler {
-    /// Takes the places of a request for a log. Other requests need none.
-    pub(super) async fn log_place(
-        &self,
-        head: &RequestHead,
-        request: &RoutedRequest<'_>,
+impl LogPlace {
+    /// Takes the place of a log. A log that is followed does not wait for it.
+    pub(super) async fn take(
+        forwarder: &Forwarder,
+        request: &ForwardRequest<'_>,
         peer: &Peer,
         owner: Owner,
-    ) -> Result<(Option<LogPlace>, Option<PeerSlot>), ProblemDetails> {
-        if !request.endpoint.is_log() {
-            return Ok((None, None));
+        is_followed: bool,
+    ) -> Result<LogPlace, ProblemDetails> {
+        let principal = request.head.principal();
+        if !is_followed {
+            return peer.logs.take(principal, request.until).await.map(LogPlace::Once);
         }
-        let principal = self.access.principal(&head.caller);
-        if is_followed(head.query())? {
-            let place = self.followers.take(principal)?;
-            let slot = peer
-                .follower_slot(principal)
-                .map_err(|problem| problem.with("leader", owner.advertised.to_string()))?;
-            return Ok((Some(LogPlace::Followed(place)), Some(slot)));
+        let place = forwarder.followers.take(principal)?;
+        let slot = peer
+            .follower_slot(principal)
+            .map_err(|problem| problem.with("leader", owner.advertised.to_string()))?;
+        Ok(LogPlace::Followed { place, slot: Some(slot) })
+    }
+
+    /// Takes the connection of a log that is followed.
+    pub(super) fn take_slot(&mut self) -> Option<PeerSlot> {
+        match self {
+            LogPlace::Once(_) => None,
+            LogPlace::Followed { slot, .. } => slot.take(),
         }
-        let place = peer.logs.take(principal, head.until).await?;
-        Ok((Some(LogPlace::Once(place)), None))
     }
 
     /// The answer with a log, which is passed on while it arrives. The log ends when the token of
     /// the client does, also if the owner asks for none.
-    pub(super) fn passed_on(
-        &self,
-        (head, body): (Parts, PeerBody),
-        log: LogPlace,
+    pub(super) fn answer(
+        self,
+        forwarder: &Forwarder,
+        head: Parts,
+        body: PeerBody,
         token_end: TokenEnd,
     ) -> Response<Body> {
-        match log {
+        let clock = forwarder.node.clock();
+        match self {
             LogPlace::Once(place) => {
-                let clock = self.node.clock().clone();
-                let pieces = cut_at(token_end, clock, body.into_pieces(place));
+                let pieces = cut_at(token_end, clock.clone(), body.into_pieces(place));
                 Response::from_parts(head, stream_body(pieces))
             }
-            LogPlace::Followed(place) => {
-                let stop = self.following.stop.clone();
-                let ends = FollowEnds::new(self.node.clock(), stop, token_end);
+            LogPlace::Followed { place, .. } => {
+                let ends = FollowEnds::new(clock, forwarder.stop.clone(), token_end);
                 let format = EventFormat::of_answer(&head.headers);
                 let pieces = until_end(body.into_pieces(place), ends, format);
                 let mut answer = Response::from_parts(head, stream_body(pieces));

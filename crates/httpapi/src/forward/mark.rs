@@ -14,6 +14,9 @@ const PARTITION: HeaderName = HeaderName::from_static("x-vvm-partition");
 const EPOCH: HeaderName = HeaderName::from_static("x-vvm-epoch");
 const DEADLINE_MS: HeaderName = HeaderName::from_static("x-vvm-deadline-ms");
 
+/// The header with the code of a problem, in answers to other nodes.
+pub(crate) const PROBLEM: HeaderName = HeaderName::from_static("x-vvm-problem");
+
 /// The mark of a forwarded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForwardMark {

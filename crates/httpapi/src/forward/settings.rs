@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::tls::ClusterTls;
+use crate::tls::ClusterTls;
 
 /// The settings of the cluster port.
 #[derive(Clone, Debug)]

@@ -1,28 +1,25 @@
 //! The question of an owner whether its successor is there.
 
-use std::sync::Weak;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode, Uri, header::HOST};
 use vvm::{SuccessorCheck, async_trait, ielections::Incarnation, sysvvm::ownership::Owner};
 
-use crate::api::ApiHandler;
+use super::peers::Peers;
 
 /// The path of the question, without the incarnation of the successor.
 const PATH: &str = "/successor/";
 
-/// Asks successors on their cluster ports. The handler holds the node, and the node holds this
-/// value.
+/// Asks successors on their cluster ports.
 #[derive(Debug)]
-pub(crate) struct PeerCheck(pub(crate) Weak<ApiHandler>);
+pub(crate) struct PeerCheck(pub(crate) Arc<Peers>);
 
 #[async_trait]
 impl SuccessorCheck for PeerCheck {
     async fn is_there(&self, successor: Owner) -> bool {
-        let handler = self.0.upgrade();
-        let peers = handler.as_ref().and_then(|handler| handler.peers());
-        let peer = successor.cluster.and_then(|address| peers?.peer(address));
+        let peer = successor.cluster.and_then(|address| self.0.peer(address));
         // A node that cannot forward to another one cannot ask it, either.
         let Some(peer) = peer else { return true };
         let mut request = Request::new(Full::new(Bytes::new()));

@@ -15,10 +15,7 @@ use clock::Clock;
 use metrics::Gauge;
 use tokio::sync::Semaphore;
 
-use super::{
-    quota::{Quota, QuotaLimits},
-    read_places::ReadPlaces,
-};
+use crate::limits::{Quota, QuotaLimits, ReadPlaces};
 
 /// The number of requests of a partition that are tried again at the same time.
 const LANES: usize = 16;
