@@ -23,7 +23,7 @@ use std::{
 use clock::Clock;
 use eventlog::WsId;
 use futures::future::join_all;
-use httpapi::{AdminEndpoint, AdminSettings};
+use http_admin::{AdminEndpoint, AdminSettings};
 use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;

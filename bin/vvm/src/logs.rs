@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use httpapi::OPERATOR_LINES;
+use http_admin::OPERATOR_LINES;
 use tracing::Metadata;
 use tracing_subscriber::{fmt, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
 

@@ -5,7 +5,7 @@ mod help;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use httpapi::MetricsRenderer;
+use http_admin::MetricsRenderer;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service};

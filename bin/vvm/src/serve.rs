@@ -25,7 +25,8 @@ use std::{
 
 use base::with_causes;
 use clock::Clock;
-use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
+use http_admin::{AdminEndpoint, AdminSettings};
+use http_api::HttpApi;
 use ielections::{LockError, LockFile};
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use tokio::runtime::Handle;

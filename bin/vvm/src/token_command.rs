@@ -9,7 +9,7 @@ use std::{
 };
 
 use clock::Clock;
-use httpapi::access::{
+use http_server::access::{
     Grant, Grants, KeySet, NewToken, SigningError, SigningKey, TokenContent, TokenRules,
     TokenVerifier,
 };

@@ -110,7 +110,7 @@ fn commands_for_a_node_send_a_token() {
 fn the_log_has_each_request_at_the_level_debug() {
     let folder = with_key();
     let folder = folder.path();
-    let config = format!("{CONFIG}[log]\nfilter = \"info,httpapi=debug\"\nformat = \"json\"\n");
+    let config = format!("{CONFIG}[log]\nfilter = \"info,http_api=debug\"\nformat = \"json\"\n");
     let mut node = NodeProcess::start(folder, &config).ready();
     let token = token(folder, "client", "read", &["--app", "demo/shop", "--workspaces", "*"]);
     let path = shop::http_client::workspace_path(1) + "/wlog";

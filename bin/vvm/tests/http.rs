@@ -21,7 +21,7 @@ use std::{
 };
 
 use clock::Clock;
-use httpapi::{AdminEndpoint, AdminSettings};
+use http_admin::{AdminEndpoint, AdminSettings};
 use in_memory::{WS, node_with};
 use istorage::{CallKind, Fault, Faulty, WrappedDriver, mem::MemDriver};
 use rustix::process::{Pid, Signal, kill_process};

@@ -14,7 +14,7 @@
 //! [`http_client`] sends requests to a node that has the HTTP API, and a [`Follower`] follows a
 //! log.
 //!
-//! The crate depends on no database client, so the tests of `processor`, `vvm` and `httpapi` build
+//! The crate depends on no database client, so the tests of `processor`, `vvm` and `http-api` build
 //! without one. It depends on `processor`, and unit tests of `processor` would see two versions of
 //! that crate. So only integration tests and benches use the shop.
 

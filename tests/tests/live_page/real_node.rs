@@ -4,8 +4,10 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::Clock;
-use httpapi::{
-    AdminEndpoint, AdminSettings, Authenticator, HttpApi, HttpApiSettings, NotAuthenticated,
+use http_admin::{AdminEndpoint, AdminSettings};
+use http_api::{HttpApi, HttpApiSettings};
+use http_server::{
+    Authenticator, NotAuthenticated,
     access::{Caller, Grants, Principal},
 };
 use hyper::HeaderMap;

@@ -4,8 +4,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::Clock;
-use httpapi::{
-    Authenticator, HttpApi, HttpApiSettings, NotAuthenticated,
+use http_api::{HttpApi, HttpApiSettings};
+use http_server::{
+    Authenticator, NotAuthenticated,
     access::{Caller, Grants, Principal},
 };
 use hyper::HeaderMap;

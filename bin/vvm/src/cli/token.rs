@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Subcommand};
-use httpapi::access::{Right, Workspaces};
+use http_server::access::{Right, Workspaces};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use httpapi::HttpApiSettings;
+use http_api::HttpApiSettings;
 use processor::PartitionSettings;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use httpapi::access::KeySet;
+use http_server::access::KeySet;
 
 use super::finding::Finding;
 use crate::{
@@ -48,7 +48,7 @@ mod tests {
     use std::fs;
 
     use clock::Clock;
-    use httpapi::access::SigningKey;
+    use http_server::access::SigningKey;
 
     use super::*;
     use crate::serve::NodeAccess;

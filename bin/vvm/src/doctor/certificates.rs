@@ -1,7 +1,7 @@
 //! The certificates of the ports.
 
 use clock::Clock;
-use httpapi::CERTIFICATE_WARN_DAYS;
+use http_server::CERTIFICATE_WARN_DAYS;
 
 use super::finding::Finding;
 use crate::serve::NodeTls;

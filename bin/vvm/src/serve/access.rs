@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use httpapi::{
+use http_server::{
     Authenticator, TokenAuthenticator,
     access::{KeySet, TokenRules},
 };

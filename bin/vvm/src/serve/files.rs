@@ -1,6 +1,6 @@
 //! The files that a node may open: each connection is one.
 
-use httpapi::{ClusterSettings, HttpApiSettings};
+use http_api::{ClusterSettings, HttpApiSettings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 

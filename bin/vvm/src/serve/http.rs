@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use httpapi::{Authenticator, ClusterSettings, HttpApiSettings, HttpLimits, most_socket_bytes};
+use http_api::{ClusterSettings, HttpApiSettings};
+use http_server::{Authenticator, HttpLimits, most_socket_bytes};
 use vvm::StopShare;
 
 use super::tls::NodeTls;

@@ -1,6 +1,6 @@
 //! The memory that a node may take.
 
-use httpapi::HttpApiSettings;
+use http_api::HttpApiSettings;
 use processor::{KNOWN_ROWS_BYTES, SeriesPolicy};
 use vvm::AppSettings;
 

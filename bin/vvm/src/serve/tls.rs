@@ -1,6 +1,6 @@
 //! TLS of the ports, from the configuration.
 
-use httpapi::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
+use http_server::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
 
 use crate::{command_error::CommandError, config::VvmConfig};
 

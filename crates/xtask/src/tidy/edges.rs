@@ -41,7 +41,10 @@ const TABLE: &[(&str, &[&str])] = &[
             "processor",
         ],
     ),
-    ("httpapi", &["access", "vvm", "processor"]),
+    ("http-server", &["access"]),
+    ("http-forward", &["http-server", "vvm"]),
+    ("http-api", &["access", "http-forward", "http-server", "processor", "vvm"]),
+    ("http-admin", &["access", "http-api", "http-server", "processor", "vvm"]),
     ("shop", &["isequencer", "istorage", "seqstorage", "sysvvm", "eventlog", "processor"]),
     ("xtask", &[]),
     ("vvm-cli", EVERYTHING),
@@ -57,7 +60,7 @@ const IN_SUITES: &[(&str, &[&str])] = &[
     ("processor", &["istorage", "seqstorage", "shop"]),
     ("appstream", &["shop", "processor"]),
     ("vvm", &["shop"]),
-    ("httpapi", &["shop"]),
+    ("http-api", &["http-admin", "shop"]),
 ];
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.

@@ -34,7 +34,7 @@ const HOMES: &[&str] = &[
     // The thread that writes, and the threads that read.
     "crates/istorage-redb/src/engine.rs",
     // The thread that renders metrics.
-    "crates/httpapi/src/shared_renderer.rs",
+    "crates/http-admin/src/shared_renderer.rs",
     // The tasks of trials, and the variable that asks for long rounds.
     "crates/trialkit/src/tasks.rs",
     "crates/trialkit/src/long.rs",

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use httpapi::{ClusterSettings, HttpApi, HttpApiSettings};
+use http_api::{ClusterSettings, HttpApi, HttpApiSettings};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

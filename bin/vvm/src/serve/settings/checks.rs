@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use httpapi::READ_BYTES;
+use http_server::READ_BYTES;
 
 use crate::{
     command_error::CommandError,

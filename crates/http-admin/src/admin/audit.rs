@@ -1,0 +1,67 @@
+//! The lines of the log about actions of operators, and about requests that are refused.
+
+use access::Principal;
+use hyper::{Response, StatusCode, http::request::Parts};
+use tracing::{info, warn};
+
+use super::paths::Action;
+use http_server::{
+    client_lines::{ClientLine, ClientLines, beginning},
+    problem::ProblemDetails,
+    response::Body,
+};
+
+/// The target of the lines about what operators did. A log that has no room for other lines should
+/// keep room for these.
+pub const OPERATOR_LINES: &str = "httpapi::operator";
+
+/// An action that has begun. Its line is written when the value is dropped: also if the client is
+/// gone before the answer, because the action may go on to its end.
+pub(super) struct ActionLine<'a> {
+    principal: &'a Principal,
+    action: Action,
+    query: Option<&'a str>,
+    status: Option<StatusCode>,
+}
+
+impl<'a> ActionLine<'a> {
+    pub(super) fn begin(
+        principal: &'a Principal,
+        action: Action,
+        query: Option<&'a str>,
+    ) -> ActionLine<'a> {
+        ActionLine { principal, action, query, status: None }
+    }
+
+    /// Notes the answer.
+    pub(super) fn end(
+        mut self,
+        answer: Result<Response<Body>, ProblemDetails>,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        self.status = Some(match &answer {
+            Ok(response) => response.status(),
+            Err(problem) => problem.status(),
+        });
+        answer
+    }
+}
+
+impl Drop for ActionLine<'_> {
+    fn drop(&mut self) {
+        let &mut ActionLine { principal, action, query, status } = self;
+        let (principal, action) = (principal.as_str(), action.path());
+        let status = status.map_or(0, |status| status.as_u16());
+        info!(target: OPERATOR_LINES, principal, action, query, status, "action of an operator");
+    }
+}
+
+/// Writes the line about a request for an action, or for what the storage holds, that is refused.
+pub(super) fn note_refused(principal: Option<&Principal>, head: &Parts, status: StatusCode) {
+    let lines = head.extensions.get::<ClientLines>();
+    let left_out = lines.and_then(|lines| lines.next(ClientLine::OperatorRefused, principal));
+    let Some(left_out) = left_out else { return };
+    let principal = principal.map(Principal::as_str);
+    let (action, query) = (beginning(head.uri.path()), head.uri.query().map(beginning));
+    let status = status.as_u16();
+    warn!(principal, action, query, status, left_out, "request of an operator refused");
+}

@@ -1,0 +1,162 @@
+//! The backup of an embedded storage, as a stream of bytes.
+//!
+//! While a backup runs, the storage keeps the rows of its snapshot, and its file grows. So a node
+//! makes one backup at a time, a backup has a time in which it must end, and a client that does not
+//! receive is cut like any other client.
+
+use std::{io, sync::Arc, time::Duration};
+
+use clock::{Clock, Instant};
+use futures::{StreamExt, TryStreamExt, stream};
+use hyper::{Response, StatusCode, body::Frame};
+use metrics::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use vvm::istorage::{self, BackupStream, StorageDriver};
+
+use http_server::{
+    authentication::TokenEnd,
+    problem::ProblemDetails,
+    response::{Body, Endless, stream_response},
+};
+
+/// The time in which a backup must end.
+const BACKUP_TIME: Duration = Duration::from_secs(2 * 3_600);
+
+/// The backups of a node.
+pub(super) struct Backups {
+    storage: Option<Arc<dyn StorageDriver>>,
+    place: Arc<Semaphore>,
+    running: Gauge,
+    clock: Clock,
+    stop: CancellationToken,
+}
+
+impl Backups {
+    /// Backups of a storage. They end when `stop` is cancelled.
+    pub(super) fn new(
+        storage: Option<Arc<dyn StorageDriver>>,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> Backups {
+        let running = metrics::gauge!("httpapi_backups");
+        // The gauge exists from the beginning.
+        running.increment(0);
+        Backups { storage, place: Arc::new(Semaphore::new(1)), running, clock, stop }
+    }
+
+    /// Begins a backup, which ends at the latest at the end of the client's token.
+    pub(super) async fn begin(
+        &self,
+        token_end: TokenEnd,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let permit = Arc::clone(&self.place).try_acquire_owned().map_err(|_| {
+            let reason = "this node sends another backup: wait for its end";
+            ProblemDetails::unavailable("too_many_backups", reason)
+        })?;
+        let begun = self.clock.now();
+        let until = token_end.at().min(begun + BACKUP_TIME);
+        let pieces = match &self.storage {
+            Some(storage) => storage.backup(until).await.map_err(storage_problem)?,
+            None => None,
+        };
+        let Some(pieces) = pieces else {
+            let reason = match self.storage.as_ref().map(|storage| storage.name()) {
+                Some("mem") => "a storage in memory has no file, and ends with its node".to_owned(),
+                Some(other) => format!("{other} is not redb: use the tools of that database"),
+                None => "the admin endpoint of this node has no storage".to_owned(),
+            };
+            return Err(ProblemDetails::new(StatusCode::CONFLICT, "no_backups", reason));
+        };
+        let backup = Backup::new(self, pieces, (begun, token_end), permit);
+        let stop = self.stop.clone();
+        let frames = stream::try_unfold(backup, move |mut backup| {
+            let stop = stop.clone();
+            async move {
+                let next = stop.run_until_cancelled(backup.next()).await;
+                let stopped = || io::Error::other("the node stops");
+                Ok(next.ok_or_else(stopped)??.map(|piece| (Frame::data(piece), backup)))
+            }
+        });
+        let mut response = stream_response("application/octet-stream", frames.boxed());
+        response.extensions_mut().insert(Endless);
+        Ok(response)
+    }
+}
+
+/// A backup that is being sent. Its end is logged when the value is dropped: the client may leave
+/// at any time.
+struct Backup {
+    pieces: BackupStream,
+    bytes: u64,
+    begun: Instant,
+    token_end: TokenEnd,
+    clock: Clock,
+    is_whole: bool,
+    error: Option<String>,
+    running: Gauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Backup {
+    fn new(
+        backups: &Backups,
+        pieces: BackupStream,
+        (begun, token_end): (Instant, TokenEnd),
+        permit: OwnedSemaphorePermit,
+    ) -> Backup {
+        backups.running.increment(1);
+        Backup {
+            pieces,
+            bytes: 0,
+            begun,
+            token_end,
+            clock: backups.clock.clone(),
+            is_whole: false,
+            error: None,
+            running: backups.running.clone(),
+            _permit: permit,
+        }
+    }
+
+    async fn next(&mut self) -> io::Result<Option<bytes::Bytes>> {
+        match self.pieces.try_next().await {
+            Ok(Some(_)) if self.token_end.has_come(&self.clock) => {
+                let why = "the token of the client has ended";
+                self.error = Some(why.to_owned());
+                Err(io::Error::other(why))
+            }
+            Ok(Some(piece)) => {
+                self.bytes += piece.len() as u64;
+                Ok(Some(piece))
+            }
+            Ok(None) => {
+                self.is_whole = true;
+                Ok(None)
+            }
+            Err(error) => {
+                self.error = Some(base::with_causes(&error));
+                Err(io::Error::other(error))
+            }
+        }
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        self.running.decrement(1);
+        let (bytes, took) = (self.bytes, self.clock.now() - self.begun);
+        match (self.is_whole, &self.error) {
+            (true, _) => info!(bytes, ?took, "backup sent"),
+            (false, Some(error)) => warn!(bytes, ?took, error, "backup failed"),
+            (false, None) => {
+                warn!(bytes, ?took, "backup ended early: its connection ended, or the node stops")
+            }
+        }
+    }
+}
+
+fn storage_problem(error: istorage::Error) -> ProblemDetails {
+    ProblemDetails::unavailable("storage", base::with_causes(&error))
+}

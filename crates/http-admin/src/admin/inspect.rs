@@ -1,0 +1,130 @@
+//! The rows of the storage, for operators: `GET /inspect/…`.
+
+use std::{io, sync::Arc, time::Duration};
+
+use access::Principal;
+use bytes::Bytes;
+use clock::Clock;
+use futures::{StreamExt, TryStreamExt, stream};
+use hyper::{Response, body::Frame};
+use tokio::{sync::Semaphore, task::yield_now};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+use vvm::{
+    Node, Stage,
+    istorage::StorageDriver,
+    sysvvm::{self, AppName},
+};
+
+use super::OPERATOR_LINES;
+use crate::inspect::{InspectError, Inspector, View, texts};
+use http_server::{
+    authentication::TokenEnd,
+    problem::{KNOWN_APPS, ProblemDetails},
+    response::{Body, Endless, stream_response},
+};
+
+/// The number of views that are sent at the same time.
+const VIEWS_AT_ONCE: usize = 2;
+
+/// The time in which a view must begin.
+const BEGIN_TIME: Duration = Duration::from_secs(20);
+
+/// The bytes after which a piece of an answer ends.
+const PIECE_BYTES: usize = 8 << 10;
+
+/// The views of the storage of a node.
+pub(super) struct StorageViews {
+    storage: Option<Arc<dyn StorageDriver>>,
+    places: Arc<Semaphore>,
+    clock: Clock,
+    stop: CancellationToken,
+}
+
+impl StorageViews {
+    /// Views of a storage. They end when `stop` is cancelled.
+    pub(super) fn new(
+        storage: Option<Arc<dyn StorageDriver>>,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> StorageViews {
+        StorageViews { storage, places: Arc::new(Semaphore::new(VIEWS_AT_ONCE)), clock, stop }
+    }
+
+    /// Begins to send a view, which ends at the latest at the end of the client's token.
+    pub(super) async fn begin(
+        &self,
+        node: &Node,
+        principal: &Principal,
+        (name, query): (&str, Option<&str>),
+        token_end: TokenEnd,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let view = View::of(name, query)?;
+        if node.stage() == Stage::Opening {
+            let reason = "the node has not opened its storage yet";
+            return Err(ProblemDetails::unavailable("storage", reason));
+        }
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let reason =
+                format!("this node sends at most {VIEWS_AT_ONCE} views: wait for their end");
+            ProblemDetails::unavailable("too_many_views", reason)
+        })?;
+        let Some(storage) = self.storage.clone() else {
+            return Err(ProblemDetails::not_found("this endpoint shows no storage"));
+        };
+        let principal = principal.as_str();
+        info!(target: OPERATOR_LINES, principal, view = name, query, "storage inspected");
+        let deadline = token_end.at().min(self.clock.now() + BEGIN_TIME);
+        let (keyspace, clock) = (node.system_keyspace().clone(), self.clock.clone());
+        let begin = async {
+            let inspector = Inspector::open(storage, keyspace, clock, deadline).await?;
+            inspector.lines(view).await
+        };
+        let lines = self.clock.timeout_at(deadline, begin).await.map_err(|_| {
+            ProblemDetails::unavailable("storage", "the storage did not answer in time")
+        })?;
+        let lines = texts(lines.map_err(problem)?);
+        let (clock, stop) = (self.clock.clone(), self.stop.clone());
+        let pieces = stream::try_unfold((lines, place), move |(mut lines, place)| {
+            let (clock, stop) = (clock.clone(), stop.clone());
+            async move {
+                let mut piece = String::new();
+                let fill = async {
+                    while piece.len() < PIECE_BYTES
+                        && let Some(line) = lines.try_next().await.map_err(io::Error::other)?
+                    {
+                        piece += &line;
+                    }
+                    // Other answers of the endpoint get their turn.
+                    yield_now().await;
+                    io::Result::Ok(())
+                };
+                let filled = stop.run_until_cancelled(clock.timeout_at(token_end.at(), fill)).await;
+                let ended = || io::Error::other("the node stops, or the token has ended");
+                filled.ok_or_else(ended)?.map_err(|_| ended())??;
+                if token_end.has_come(&clock) {
+                    return Err(ended());
+                }
+                let piece = (!piece.is_empty()).then(|| Frame::data(Bytes::from(piece)));
+                Ok(piece.map(|piece| (piece, (lines, place))))
+            }
+        });
+        let mut response = stream_response("application/x-ndjson", pieces.boxed());
+        response.extensions_mut().insert(Endless);
+        Ok(response)
+    }
+}
+
+fn problem(error: InspectError) -> ProblemDetails {
+    let reason = base::with_causes(&error);
+    match error {
+        InspectError::NoKeyspace(_) | InspectError::NoPartition { .. } => {
+            ProblemDetails::not_found(reason)
+        }
+        InspectError::System(sysvvm::Error::DoesNotExist { known, .. }) => {
+            let known: Vec<_> = known.iter().map(AppName::to_string).collect();
+            ProblemDetails::not_found(reason).with(KNOWN_APPS, known)
+        }
+        _ => ProblemDetails::unavailable("storage", reason),
+    }
+}

@@ -1,0 +1,172 @@
+//! What all requests to the API share: the node, the settings, and the limits.
+
+use std::{fmt, ptr, sync::Arc};
+
+use clock::Instant;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use vvm::{
+    App, Node,
+    eventlog::{QName, Table, WsId},
+};
+
+use super::settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES};
+use crate::{
+    follow::{FollowContext, FollowedLogs},
+    read::{LONG_PAGES, LogReads},
+    route::{ApiOperation, Endpoint},
+    rows,
+};
+use http_forward::{Forwarder, ForwarderSettings};
+use http_server::{
+    authentication::PortAccess,
+    body::BodyReader,
+    limits::{AnswerMemory, FollowerPlaces, MemoryPool, QuotaLimits, ReadThrottle},
+    problem::ProblemDetails,
+    request_head::RequestHead,
+    spans::RequestTracer,
+    tls::ClusterTls,
+};
+
+/// One partition or one peer may hold this part of the memory for bodies, and of the requests that
+/// connections can have.
+const PART: usize = 8;
+
+/// The least number of requests that one partition or one peer may hold.
+const LEAST_REQUESTS: usize = 64;
+
+/// Whether a node has peers, to which it forwards requests.
+#[derive(Clone, Debug)]
+pub(super) enum ClusterMode {
+    Alone,
+    /// Without keys for TLS, the peers are on the same machine.
+    WithPeers {
+        tls: Option<ClusterTls>,
+    },
+}
+
+/// What all requests to the API share.
+pub(super) struct ApiContext {
+    pub(crate) node: Node,
+    pub(crate) access: PortAccess,
+    pub(crate) settings: HttpApiSettings,
+    pub(super) tracer: RequestTracer,
+    pub(super) bodies: BodyReader,
+    pub(crate) answers: AnswerMemory,
+    pub(super) throttle: ReadThrottle,
+    /// The places of pages of lists that are read for long.
+    pub(super) long_pages: Semaphore,
+    pub(super) log_reads: LogReads,
+    pub(super) followers: Arc<FollowerPlaces>,
+    pub(crate) followed: FollowedLogs,
+    pub(super) following: Arc<FollowContext>,
+    /// Forwards requests to the other nodes, if the node is in a cluster.
+    pub(super) forwarder: Option<Forwarder>,
+}
+
+/// A request for an endpoint of an application that the node has. Its sender may do it.
+#[derive(Clone, Copy)]
+pub(super) struct ApiRequest<'r> {
+    pub(crate) head: &'r RequestHead,
+    pub(crate) app: &'r App,
+    pub(crate) ws: WsId,
+    pub(crate) endpoint: &'static Endpoint,
+    pub(super) operation: &'r ApiOperation,
+    /// The end of the time of the request, if it is known already.
+    pub(crate) until: Instant,
+}
+
+impl<'r> ApiRequest<'r> {
+    pub(super) fn query(&self) -> Option<&'r str> {
+        self.head.query()
+    }
+
+    /// Finds a table in the schema of the application.
+    pub(super) fn table(&self, name: &QName) -> Result<&'r Table, ProblemDetails> {
+        rows::table_of(self.app.application().schema(), name.as_str())
+    }
+}
+
+impl ApiContext {
+    /// `stop` is cancelled when the node stops.
+    pub(super) fn new(
+        node: Node,
+        settings: HttpApiSettings,
+        mode: ClusterMode,
+        stop: CancellationToken,
+    ) -> ApiContext {
+        let clock = node.clock().clone();
+        let connections = settings.limits.connections;
+        // Requests of one principal that wait for memory leave connections to others.
+        let waiting = connections / 4;
+        let answers = AnswerMemory::new(settings.answers_bytes, waiting, &clock);
+        // A principal can always send one body.
+        let least = settings.limits.body_bytes;
+        let bytes = settings.bodies_bytes;
+        let bodies = MemoryPool::with_shares("bodies", bytes, least, waiting, clock.clone());
+        let bodies = BodyReader::new(bodies, &settings.limits, clock.clone());
+        let pool = |of, bytes| MemoryPool::new(of, bytes, clock.clone());
+        let throttle = ReadThrottle::new();
+        let memory = (answers.small.clone(), pool("new events", NEW_EVENTS_BYTES));
+        let log_reads = LogReads::new(throttle.clone(), settings.logs, memory, &clock);
+        let followers = HttpApiSettings::most_followers(settings.followers, connections);
+        let followers = Arc::new(FollowerPlaces::new(followers, clock.clone()));
+        let following = FollowContext {
+            reads: log_reads.clone(),
+            large_events: pool("large events", LARGE_EVENTS_BYTES),
+            stop: stop.clone(),
+            clock,
+        };
+        let forwarder = match mode {
+            ClusterMode::Alone => None,
+            ClusterMode::WithPeers { tls } => {
+                let limits = QuotaLimits {
+                    requests: (connections / PART).max(LEAST_REQUESTS),
+                    bytes: settings.bodies_bytes / PART,
+                };
+                let with = ForwarderSettings {
+                    tls,
+                    limits,
+                    bodies: bodies.clone(),
+                    answers: answers.clone(),
+                    followers: Arc::clone(&followers),
+                    tracer: RequestTracer::new(settings.traced),
+                    stop,
+                };
+                Some(Forwarder::new(node.clone(), with))
+            }
+        };
+        ApiContext {
+            access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
+            tracer: RequestTracer::new(settings.traced),
+            bodies,
+            answers,
+            throttle,
+            long_pages: Semaphore::new(LONG_PAGES),
+            log_reads,
+            followers,
+            followed: FollowedLogs::default(),
+            following: Arc::new(following),
+            forwarder,
+            node,
+            settings,
+        }
+    }
+
+    /// The place of an application among those of the node.
+    pub(super) fn number_of(&self, app: &App) -> usize {
+        let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
+        number.unwrap_or_default()
+    }
+
+    /// The deadline of a request whose work begins now, for waiting and for its answer.
+    pub(super) fn deadline(&self, request: &ApiRequest<'_>) -> Instant {
+        request.until.min(self.node.clock().now() + self.settings.command_time)
+    }
+}
+
+impl fmt::Debug for ApiContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiContext").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,16 @@
+//! The JSON of a body.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::rows::JsonObject;
+use http_server::problem::ProblemDetails;
+
+/// Parses the JSON of a body. An empty body counts as an empty object.
+pub(super) fn parse<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, ProblemDetails> {
+    let text = if body.is_empty() { b"{}" } else { &body[..] };
+    match serde_json::from_slice(text) {
+        Ok(JsonObject(body)) => Ok(body),
+        Err(error) => Err(ProblemDetails::bad_request(format!("the body is invalid: {error}"))),
+    }
+}

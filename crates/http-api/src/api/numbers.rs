@@ -1,0 +1,185 @@
+//! Requests for document numbers.
+//!
+//! The leader of a workspace answers them, so the ranges of a workspace's counter are on one node.
+//! A number that is drawn stays unique after the leadership is lost, because a range is reserved by
+//! a conditional write. So the leadership is not checked again after a draw.
+
+use bytes::Bytes;
+use clock::Instant;
+use hyper::StatusCode;
+use processor::{DeclaredSeries, SeriesPolicy};
+use serde::Deserialize;
+use serde_json::json;
+use vvm::{
+    App, LocalPartition,
+    docnumbers::{FastSeries, FastSettings, SeriesId},
+};
+
+use super::{
+    context::{ApiContext, ApiRequest},
+    headers::{refuse_idempotency_key, refuse_if_match},
+    json_body::parse,
+    owner::{check_owned, owned},
+    reads::{read_in_time, read_within_memory},
+};
+use crate::{
+    numbers::{draw_problem, gapless_problem, json_of_numbers, json_of_peeked, json_of_series},
+    read::{self, GapQuery},
+    refusal::problem_of,
+    whole_number::whole,
+};
+use http_forward::Answer;
+use http_server::{
+    body::Payload,
+    problem::ProblemDetails,
+    response::{JSON, bytes_response, json_response},
+};
+
+/// The memory that a number takes while it is drawn: for its text of at most 200 bytes, for its
+/// counter, and for their JSON.
+const NUMBER_BYTES: usize = 1_024;
+
+/// The most bytes of an answer with drawn numbers.
+pub(super) const DRAWN_BYTES: usize = NUMBER_BYTES * FastSettings::MOST_BLOCK as usize;
+
+/// The body of a request that draws numbers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrawBody {
+    #[serde(default = "one", deserialize_with = "whole")]
+    count: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+pub(super) async fn list_series(api: &ApiContext, request: &ApiRequest<'_>) -> Answer {
+    in_workspace(api, request, api.deadline(request)).await?;
+    let series: Vec<_> = request.app.application().series().map(json_of_series).collect();
+    Ok(json_response(StatusCode::OK, &json!({ "series": series })))
+}
+
+pub(super) async fn read_series(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    id: &SeriesId,
+) -> Answer {
+    let declared = series_of(request.app, id)?;
+    in_workspace(api, request, api.deadline(request)).await?;
+    Ok(json_response(StatusCode::OK, &json_of_series(declared)))
+}
+
+pub(super) async fn draw(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    id: &SeriesId,
+    payload: &mut Payload<'_>,
+) -> Answer {
+    let ApiRequest { head, app, ws, .. } = *request;
+    refuse_if_match(&head.headers)?;
+    refuse_idempotency_key(&head.headers)?;
+    let declared = series_of(app, id)?;
+    let body = api.bodies.receive(head, request.until, payload).await?;
+    let DrawBody { count } = parse(&body)?;
+    let deadline = api.deadline(request);
+    in_workspace(api, request, deadline).await?;
+    let series = fast_series(app, declared)?;
+    // No number is drawn before its answer has memory, because the numbers of an answer that is
+    // refused would be used up.
+    let bytes = NUMBER_BYTES * count.min(series.settings().max_block) as usize;
+    let memory = api.answers.of(bytes);
+    let mut share = memory.reserve_in_half(head.taker(), bytes, deadline).await?;
+    let numbers = series.block(ws, count, deadline).await;
+    let numbers = numbers.map_err(|error| draw_problem(&error))?;
+    let json = json_of_numbers(&numbers).to_string();
+    // The answer is smaller than its share.
+    let _ = share.resize(json.len());
+    Ok(bytes_response(StatusCode::OK, JSON, share.into_bytes(json.into_bytes())))
+}
+
+pub(super) async fn peek(api: &ApiContext, request: &ApiRequest<'_>, id: &SeriesId) -> Answer {
+    let ApiRequest { app, ws, .. } = *request;
+    let deadline = api.deadline(request);
+    let declared = series_of(app, id)?;
+    let partition = in_workspace(api, request, deadline).await?;
+    let number = match declared.policy {
+        SeriesPolicy::Fast(_) => {
+            let number = fast_series(app, declared)?.peek(ws, deadline).await;
+            number.map_err(|error| draw_problem(&error))?
+        }
+        SeriesPolicy::Gapless { counter } => {
+            let commands = partition.commands();
+            let next = api.throttle.run(commands.peek_number(ws, &declared.series, counter));
+            let next = async { next.await.map_err(problem_of) };
+            let next = read_in_time(api, deadline, next).await;
+            check_owned(api, request, &partition).await?;
+            next?
+        }
+    };
+    Ok(json_response(StatusCode::OK, &json_of_peeked(&number)))
+}
+
+/// Lists the ranges of a counter that were reserved and may not be all issued.
+pub(super) async fn list_gaps(api: &ApiContext, request: &ApiRequest<'_>, id: &SeriesId) -> Answer {
+    let deadline = api.deadline(request);
+    let declared = series_of(request.app, id)?;
+    let partition = in_workspace(api, request, deadline).await?;
+    let now = api.node.clock().wall();
+    let query = GapQuery::of(&declared.series, request.query(), now)?;
+    let read = || async {
+        let gaps = read::list_gaps(&partition, request.ws, declared, &query, deadline);
+        let gaps = api.throttle.run(gaps).await;
+        check_owned(api, request, &partition).await?;
+        Ok((gaps?, ()))
+    };
+    let (gaps, ()) = read_within_memory(api, request, deadline, read).await?;
+    Ok(bytes_response(StatusCode::OK, JSON, gaps))
+}
+
+/// The partition of a workspace that exists.
+async fn in_workspace<'r>(
+    api: &ApiContext,
+    request: &ApiRequest<'r>,
+    deadline: Instant,
+) -> Result<LocalPartition<'r>, ProblemDetails> {
+    let partition = owned(api, request).await?;
+    let exists = read::check_workspace_exists(&partition, request.ws);
+    let exists = read_in_time(api, deadline, exists).await;
+    // The present leader may have the workspace.
+    check_owned(api, request, &partition).await?;
+    exists?;
+    Ok(partition)
+}
+
+/// The memory for the numbers that a request draws; `None` if it draws none, or its owner refuses
+/// it.
+pub(super) fn drawn_bytes(app: &App, id: &SeriesId, body: &Bytes) -> Option<usize> {
+    numbers_drawn(app, id, body).map(|count| NUMBER_BYTES * count as usize)
+}
+
+/// The count of numbers that a request draws; `None` if it draws none, or its owner refuses it.
+pub(super) fn numbers_drawn(app: &App, id: &SeriesId, body: &Bytes) -> Option<u32> {
+    let DrawBody { count } = parse(body).ok()?;
+    match series_of(app, id).ok()?.policy {
+        SeriesPolicy::Fast(FastSettings { max_block, .. }) => (count <= max_block).then_some(count),
+        SeriesPolicy::Gapless { .. } => None,
+    }
+}
+
+fn series_of<'a>(app: &'a App, id: &SeriesId) -> Result<&'a DeclaredSeries, ProblemDetails> {
+    app.application().find_series(id).ok_or_else(|| {
+        let reason = format!("the application {} has no series `{id}`", app.name());
+        ProblemDetails::not_found(reason)
+    })
+}
+
+/// The handle of a fast series.
+fn fast_series<'a>(app: &'a App, of: &DeclaredSeries) -> Result<&'a FastSeries, ProblemDetails> {
+    let id = of.series.id();
+    if let SeriesPolicy::Gapless { .. } = of.policy {
+        return Err(gapless_problem(id));
+    }
+    let reason = || format!("the series {id} is not open yet");
+    app.fast_series(id).ok_or_else(|| ProblemDetails::unavailable("recovering", reason()))
+}

@@ -1,0 +1,39 @@
+//! The operations of the API, by their endpoints.
+
+use vvm::processor::LogName;
+
+use super::{
+    batch, commands,
+    context::{ApiContext, ApiRequest},
+    documents, logs, numbers, reads,
+};
+use crate::route::ApiOperation as Op;
+use http_forward::Answer;
+use http_server::body::Payload;
+
+/// Does a request on this node.
+pub(super) async fn run(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    payload: &mut Payload<'_>,
+) -> Answer {
+    match request.operation {
+        Op::Command(name) => commands::run(api, request, name, payload).await,
+        Op::CommandBatch => batch::run(api, request, payload).await,
+        Op::CreateDoc(name) => documents::create(api, request, name, payload).await,
+        Op::ChangeDoc(name, id) => documents::change(api, request, name, *id, payload).await,
+        Op::DeactivateDoc(name, id) => {
+            documents::deactivate(api, request, name, *id, payload).await
+        }
+        Op::ReadDoc(name, id) => reads::read_doc(api, request, name, *id).await,
+        Op::ReadDocs => reads::read_docs(api, request).await,
+        Op::ListDocs(name) => reads::list_docs(api, request, name).await,
+        Op::Log => logs::read(api, request, LogName::Workspace(request.ws)).await,
+        Op::PartitionLog => logs::read(api, request, LogName::Partition).await,
+        Op::ListSeries => numbers::list_series(api, request).await,
+        Op::ReadSeries(id) => numbers::read_series(api, request, id).await,
+        Op::DrawNumbers(id) => numbers::draw(api, request, id, payload).await,
+        Op::PeekNumber(id) => numbers::peek(api, request, id).await,
+        Op::ListGaps(id) => numbers::list_gaps(api, request, id).await,
+    }
+}

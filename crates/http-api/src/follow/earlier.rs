@@ -1,0 +1,188 @@
+//! The events from before the tail of a log, which a follower reads itself.
+//!
+//! A task reads them, so that the place and the memory of the read come back also while the client
+//! takes nothing. A simpler version reads while the answer is polled: eight clients that stop to
+//! receive keep all places until they are cut, and all other followers wait for them.
+//!
+//! Invariant: the task holds a place only while it reads. It holds none while it waits for its
+//! client, for longer than a moment, or for the memory of a large event.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clock::Instant;
+use tokio::{sync::mpsc, task::JoinSet};
+use vvm::{OwnedLog, eventlog::Offset};
+
+use super::{
+    FollowContext, PIECE_BYTES,
+    logs::FollowedLog,
+    quota::{EarlierRead, LargeShare, LogQuota},
+    tail::is_large,
+};
+use crate::{read::LogEvents, refusal::problem_of_busy};
+use http_server::{limits::FollowerPlace, problem::ProblemDetails};
+
+/// The time after which a read gives its place to the next follower that waits for one.
+const READ_TIME: Duration = Duration::from_secs(5);
+
+/// The time for which a read waits for its client before it gives its place back.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// The events of a log for one follower, from before the tail. The read ends when this value is
+/// dropped.
+pub(super) struct EarlierEvents {
+    pieces: mpsc::Receiver<io::Result<Vec<Bytes>>>,
+    _reading: JoinSet<()>,
+}
+
+/// A read that has a place.
+pub(super) struct BegunRead {
+    pub(crate) events: LogEvents,
+    _place: EarlierRead,
+}
+
+/// The reader of the events of one follower.
+pub(super) struct EarlierReader {
+    context: Arc<FollowContext>,
+    log: OwnedLog,
+    quota: Arc<LogQuota>,
+    principal: Option<Arc<str>>,
+    /// The offset of the next event.
+    next: u64,
+}
+
+/// What ended a read.
+enum ReadEnd {
+    /// There are no more events, or the follower has left.
+    Done,
+    /// The time of the read is over, or its client does not take its events.
+    Paused,
+    /// The next event needs so many bytes of memory.
+    NeedsMemory(usize),
+}
+
+impl EarlierEvents {
+    /// Reads events in a task, which begins with a read if there is one already.
+    pub(super) fn begin(reader: EarlierReader, begun: Option<BegunRead>) -> EarlierEvents {
+        let (sender, pieces) = mpsc::channel(1);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(reader.run(begun, sender));
+        EarlierEvents { pieces, _reading: tasks }
+    }
+
+    /// Waits for the next events. `None` if there are no more.
+    pub(super) async fn next(&mut self) -> Option<io::Result<Vec<Bytes>>> {
+        self.pieces.recv().await
+    }
+}
+
+impl EarlierReader {
+    pub(super) fn new(
+        context: &Arc<FollowContext>,
+        log: &OwnedLog,
+        followed: &FollowedLog,
+        place: &FollowerPlace,
+        next: u64,
+    ) -> EarlierReader {
+        let (context, quota) = (Arc::clone(context), Arc::clone(followed.quota()));
+        EarlierReader { context, log: log.clone(), quota, principal: place.principal(), next }
+    }
+
+    /// Waits for a place, and begins to read.
+    pub(super) async fn read(&self, deadline: Instant) -> Result<BegunRead, ProblemDetails> {
+        let reads = &self.context.reads;
+        let place = self.quota.read(reads, self.principal.as_deref(), deadline).await?;
+        let entries = self.log.read(Offset(self.next));
+        let entries = entries.map_err(problem_of_busy)?;
+        let events = LogEvents::new(entries, self.log.name(), reads.throttle.clone());
+        Ok(BegunRead { events, _place: place })
+    }
+
+    async fn run(
+        mut self,
+        mut begun: Option<BegunRead>,
+        pieces: mpsc::Sender<io::Result<Vec<Bytes>>>,
+    ) {
+        let mut share = None;
+        loop {
+            let read = match begun.take() {
+                Some(read) => Ok(read),
+                None => self.read(Instant::FAR_FUTURE).await,
+            };
+            let ended = match read {
+                Ok(read) => self.send(read, share.take(), &pieces).await,
+                Err(problem) => Err(io::Error::other(problem.reason().to_owned())),
+            };
+            let needed = match ended {
+                Ok(ReadEnd::Done) => return,
+                Ok(ReadEnd::Paused) => continue,
+                Ok(ReadEnd::NeedsMemory(bytes)) => {
+                    self.quota.reserve(&self.context.large_events, bytes).await
+                }
+                // Without its follower nobody needs the error.
+                Err(error) => return drop(pieces.send(Err(error)).await),
+            };
+            share = needed.ok();
+        }
+    }
+
+    /// Sends events until the read ends. `share` is the memory of the first large event.
+    async fn send(
+        &mut self,
+        read: BegunRead,
+        mut share: Option<LargeShare>,
+        pieces: &mpsc::Sender<io::Result<Vec<Bytes>>>,
+    ) -> io::Result<ReadEnd> {
+        let clock = &self.context.clock;
+        let (until, mut read) = (clock.now() + READ_TIME, Some(read));
+        while let Some(begun) = read.as_mut().filter(|_| clock.now() < until) {
+            let events = begun.events.next(PIECE_BYTES).await.map_err(io::Error::other)?;
+            if events.is_empty() {
+                return Ok(ReadEnd::Done);
+            }
+            let (events, needed) = self.with_memory(events, &mut share);
+            let count = events.len() as u64;
+            if count > 0 {
+                let place = clock.timeout_at(clock.now() + MOMENT, pieces.reserve()).await;
+                let place = match place {
+                    Ok(place) => place,
+                    Err(_) => {
+                        // Others read while the client takes nothing.
+                        read = None;
+                        pieces.reserve().await
+                    }
+                };
+                let Ok(place) = place else { return Ok(ReadEnd::Done) };
+                place.send(Ok(events));
+                self.next += count;
+            }
+            if let Some(bytes) = needed {
+                return Ok(ReadEnd::NeedsMemory(bytes));
+            }
+        }
+        Ok(ReadEnd::Paused)
+    }
+
+    /// Gives each large event its memory. Returns the events up to the first for which there is
+    /// none at once, and the size of that one.
+    fn with_memory(
+        &self,
+        events: Vec<Bytes>,
+        share: &mut Option<LargeShare>,
+    ) -> (Vec<Bytes>, Option<usize>) {
+        let mut ready = Vec::with_capacity(events.len());
+        for event in events {
+            if !is_large(event.len()) {
+                ready.push(event);
+                continue;
+            }
+            let reserve = || self.quota.try_reserve(&self.context.large_events, event.len());
+            match share.take().or_else(reserve) {
+                Some(share) => ready.push(share.into_bytes(event)),
+                None => return (ready, Some(event.len())),
+            }
+        }
+        (ready, None)
+    }
+}

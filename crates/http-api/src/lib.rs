@@ -1,0 +1,30 @@
+//! The HTTP API of a node, as a [service](vvm::Service) of the node, and the port on which other
+//! nodes forward requests to it.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod api;
+mod follow;
+mod numbers;
+mod openapi;
+mod read;
+mod refusal;
+mod route;
+mod rows;
+mod whole_number;
+
+pub use api::{ClusterPort, HttpApi, HttpApiSettings};
+// What the admin endpoint shows as the API does.
+pub use read::{check_workspace_exists, read_problem};
+pub use refusal::problem_of_busy;
+pub use rows::{ShownFields, json_of_entry, json_of_record};
+
+pub use http_forward::{ClusterSettings, ClusterSettingsError};
+
+// This crate occurs in the API.
+pub use vvm;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,79 @@
+//! The query of a list of documents.
+
+use std::str::FromStr;
+
+use vvm::eventlog::{QName, Table, TableKind};
+
+use super::filter::DocFilter;
+use crate::rows::ShownFields;
+use http_server::{
+    problem::ProblemDetails,
+    query::{limit, parameter},
+};
+
+/// The largest number of documents in a list.
+pub(crate) const MOST_DOCS: usize = 1_000;
+
+/// The documents that a client asks for.
+#[derive(Debug)]
+pub(crate) struct ListQuery {
+    pub(crate) table: QName,
+    pub(crate) filter: DocFilter,
+    pub(crate) shown: ShownFields,
+    pub(super) order: ListOrder,
+    /// The id behind which the answer begins, in the order of the list.
+    pub(crate) after: Option<u64>,
+    pub(crate) limit: usize,
+}
+
+/// The order of a list: by id, upwards or downwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ListOrder {
+    #[default]
+    Ascending,
+    Descending,
+}
+
+impl FromStr for ListOrder {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ListOrder, &'static str> {
+        match text {
+            "id" => Ok(ListOrder::Ascending),
+            "-id" => Ok(ListOrder::Descending),
+            _ => Err("a list has the order `id` or `-id`"),
+        }
+    }
+}
+
+impl ListQuery {
+    /// Reads the query of a request for documents of a table.
+    ///
+    /// # Errors
+    /// If the table is not one of a collection, or a parameter is wrong.
+    pub(crate) fn of(table: &Table, query: Option<&str>) -> Result<ListQuery, ProblemDetails> {
+        let name = table.name();
+        if table.kind() != TableKind::CDoc {
+            let kind = table.kind();
+            let reason = format!(
+                "{name} is a table of the kind {kind:?}, and only documents of a collection (CDoc) \
+                 are listed: read its documents by their ids, or follow the log of the workspace"
+            );
+            return Err(ProblemDetails::bad_request(reason));
+        }
+        let (filter, keys): (Option<String>, Option<String>) =
+            (parameter(query, "where")?, parameter(query, "keys")?);
+        let why_unknown = |field: &str| {
+            let is_known = table.field_type(field).is_some();
+            (!is_known).then(|| format!("{name} has no field `{field}`"))
+        };
+        Ok(ListQuery {
+            table: name.clone(),
+            filter: DocFilter::of(table, filter.as_deref())?,
+            shown: ShownFields::of(keys.as_deref(), why_unknown)?,
+            order: parameter(query, "order")?.unwrap_or_default(),
+            after: parameter(query, "after")?,
+            limit: limit(query, MOST_DOCS)?,
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! Conversion between JSON and the value of a field.
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bytes::Bytes;
+use serde_json::{Value as Json, json};
+use vvm::eventlog::{FieldType, RecordId, Table, Value};
+
+use crate::whole_number::whole_in;
+use http_server::problem::ProblemDetails;
+
+/// The value of a field that a client sent. The type comes from the table, because JSON has fewer
+/// types.
+pub(super) fn value_of_json(
+    table: &Table,
+    name: &str,
+    json: Json,
+) -> Result<Value, ProblemDetails> {
+    match table.why_drawn(name) {
+        Some(why) => Err(ProblemDetails::bad_request(why)),
+        None => comparable_value(table, name, json),
+    }
+}
+
+/// The value with which a client compares a field. Unlike a value that is written, it may be that
+/// of a number field or a sequence field.
+pub(crate) fn comparable_value(
+    table: &Table,
+    name: &str,
+    json: Json,
+) -> Result<Value, ProblemDetails> {
+    let Some(field_type) = table.field_type(name) else {
+        return Err(ProblemDetails::bad_request(format!("{} has no field `{name}`", table.name())));
+    };
+    let wrong = |expected: &str| {
+        ProblemDetails::bad_request(format!(
+            "the field `{name}` of {} must be {expected}",
+            table.name()
+        ))
+    };
+    let text =
+        |json: &Json, expected| json.as_str().map(str::to_owned).ok_or_else(|| wrong(expected));
+    Ok(match field_type {
+        FieldType::Bool => Value::Bool(json.as_bool().ok_or_else(|| wrong("true or false"))?),
+        FieldType::Int32 => {
+            let number = whole_in(&json).and_then(|number| i32::try_from(number).ok());
+            Value::Int32(number.ok_or_else(|| wrong("a whole number of 32 bits"))?)
+        }
+        FieldType::Int64 => {
+            Value::Int64(whole_in(&json).ok_or_else(|| {
+                wrong("a whole number of 64 bits, and below 2^53 if it has a point")
+            })?)
+        }
+        FieldType::Float32 => {
+            let number = json.as_f64().map(|number| number as f32);
+            let number = number.filter(|number| number.is_finite());
+            Value::Float32(number.ok_or_else(|| wrong("a number of 32 bits"))?)
+        }
+        FieldType::Float64 => Value::Float64(json.as_f64().ok_or_else(|| wrong("a number"))?),
+        FieldType::String => match json {
+            Json::String(text) => Value::String(text),
+            _ => return Err(wrong("a text")),
+        },
+        FieldType::Bytes => {
+            let expected = "bytes, as a text in Base64";
+            let bytes = BASE64.decode(text(&json, expected)?).map_err(|_| wrong(expected))?;
+            Value::Bytes(Bytes::from(bytes))
+        }
+        FieldType::QName => {
+            let expected = "a name such as `shop.Article`";
+            Value::QName(text(&json, expected)?.parse().map_err(|_| wrong(expected))?)
+        }
+        FieldType::Ref => {
+            let id = whole_in(&json).and_then(|id| u64::try_from(id).ok());
+            Value::Ref(RecordId(id.ok_or_else(|| wrong("the id of a record"))?))
+        }
+    })
+}
+
+pub(super) fn json_of_value(value: &Value) -> Json {
+    match value {
+        Value::Bool(value) => json!(value),
+        Value::Int32(value) => json!(value),
+        Value::Int64(value) => json!(value),
+        Value::Float32(value) => json!(value),
+        Value::Float64(value) => json!(value),
+        Value::String(value) => json!(value),
+        Value::Bytes(value) => json!(BASE64.encode(value)),
+        Value::QName(value) => json!(value.as_str()),
+        Value::Ref(value) => json!(value.0),
+    }
+}

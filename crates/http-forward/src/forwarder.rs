@@ -1,0 +1,131 @@
+//! What forwarding needs: the other nodes, the partitions whose requests wait, and the limits that
+//! forwarded requests share with all others.
+
+use std::{fmt, sync::Arc};
+
+use clock::Instant;
+use tokio_util::sync::CancellationToken;
+use vvm::{App, Node, eventlog::WsId};
+
+use super::{metrics::ForwardMetrics, parking::Parking, peers::Peers};
+use http_server::{
+    body::BodyReader,
+    limits::{AnswerMemory, FollowerPlaces, QuotaLimits},
+    request_head::RequestHead,
+    spans::RequestTracer,
+    tls::ClusterTls,
+};
+
+/// Does the requests of a node of a cluster: on this node, or at the owner of their partition.
+pub struct Forwarder {
+    pub(crate) node: Node,
+    pub(crate) peers: Arc<Peers>,
+    pub(super) parking: Parking,
+    pub(crate) bodies: BodyReader,
+    pub(crate) answers: AnswerMemory,
+    pub(crate) followers: Arc<FollowerPlaces>,
+    pub(crate) metrics: ForwardMetrics,
+    pub(crate) tracer: RequestTracer,
+    /// Cancelled when the node stops.
+    pub(crate) stop: CancellationToken,
+}
+
+/// What a [`Forwarder`] shares with the API.
+#[derive(Debug)]
+pub struct ForwarderSettings {
+    /// Mutual TLS. Without it the peers are on this machine.
+    pub tls: Option<ClusterTls>,
+    /// What the requests of one partition may hold. A peer may hold twice as much, so that one
+    /// partition that is slow leaves room for the others.
+    pub limits: QuotaLimits,
+    /// Receives the bodies of requests.
+    pub bodies: BodyReader,
+    /// The memory for answers.
+    pub answers: AnswerMemory,
+    /// The places of followers.
+    pub followers: Arc<FollowerPlaces>,
+    /// Makes the spans of tries at other nodes.
+    pub tracer: RequestTracer,
+    /// Cancelled when the node stops.
+    pub stop: CancellationToken,
+}
+
+/// A request that any node may do.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardRequest<'r> {
+    /// The head of the request.
+    pub head: &'r RequestHead,
+    /// The application of the request.
+    pub app: &'r App,
+    /// The place of the application among those of the node.
+    pub app_number: usize,
+    /// The workspace that stands for the partition.
+    pub ws: WsId,
+    /// What the request needs on its way.
+    pub kind: ForwardKind,
+    /// The end of the time of the request.
+    pub until: Instant,
+}
+
+/// What a request needs on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardKind {
+    /// It reads, and its answer has an end.
+    Read,
+    /// It reads a log.
+    Log {
+        /// Whether the answer goes on with new events.
+        is_followed: bool,
+    },
+    /// It changes something.
+    Write {
+        /// As many bytes as the owner can answer. A write is done before its answer arrives here,
+        /// so no limit of this node may refuse the answer.
+        most_answer_bytes: usize,
+        /// The memory for the answer, if this node takes it before the owner does the request.
+        reserved_bytes: Option<usize>,
+    },
+}
+
+impl ForwardRequest<'_> {
+    pub(crate) fn partition(&self) -> u16 {
+        self.app.partition_of(self.ws)
+    }
+
+    /// Whether the request changes nothing.
+    pub(crate) fn is_read(&self) -> bool {
+        !matches!(self.kind, ForwardKind::Write { .. })
+    }
+}
+
+impl Forwarder {
+    /// A forwarder without a request.
+    pub fn new(node: Node, settings: ForwarderSettings) -> Forwarder {
+        let ForwarderSettings { tls, limits, bodies, answers, followers, tracer, stop } = settings;
+        let QuotaLimits { requests, bytes } = limits;
+        let of_peer = QuotaLimits { requests: 2 * requests, bytes: 2 * bytes };
+        let clock = node.clock().clone();
+        Forwarder {
+            peers: Arc::new(Peers::new(tls, of_peer, clock.clone())),
+            parking: Parking::new(limits, clock),
+            node,
+            bodies,
+            answers,
+            followers,
+            metrics: ForwardMetrics::new(),
+            tracer,
+            stop,
+        }
+    }
+
+    /// The other nodes.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+}
+
+impl fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarder").field("peers", &self.peers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,33 @@
+//! Forwarding: a request is tried at the owner of its partition, here or on another node, until it
+//! is done or its time is over.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod connection;
+mod connections;
+mod forwarder;
+mod log;
+mod mark;
+mod metrics;
+mod outcome;
+mod parking;
+mod peer;
+mod peer_body;
+mod peers;
+mod placement;
+mod receive;
+mod send;
+mod settings;
+mod successor;
+mod tries;
+
+pub use self::{
+    forwarder::{ForwardKind, ForwardRequest, Forwarder, ForwarderSettings},
+    mark::{ForwardMark, PROBLEM},
+    outcome::{Answer, BatchState, code_of},
+    peers::Peers,
+    placement::{NextPlace, Placement},
+    settings::{ClusterSettings, ClusterSettingsError},
+    successor::{PeerCheck, asked_successor},
+    tries::is_settled,
+};

@@ -1,0 +1,48 @@
+//! The outcome of a try of a request, for the tries after it.
+
+use hyper::Response;
+
+use http_server::{problem::ProblemDetails, response::Body};
+
+/// An answer: that of the API of this node, or that of another node.
+pub type Answer = Result<Response<Body>, ProblemDetails>;
+
+/// The state of a batch that was answered, but of which some commands may have to be tried again.
+/// The answer has the state as a mark, which only nodes see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchState {
+    /// Some commands were refused as busy.
+    ///
+    /// Such a refusal says that this try of the command did nothing. If an earlier try of the batch
+    /// may have done the command, the refusal must not reach the client
+    /// ([`Tries::next`](super::tries::Tries::next)).
+    PartlyBusy,
+    /// Some commands were refused, none of them as busy, by a problem that does not tell the
+    /// outcome of an earlier try ([`is_settled`]).
+    PartlyUnsettled,
+}
+
+impl BatchState {
+    /// The code of the state, in the answer to another node.
+    pub fn code(self) -> &'static str {
+        match self {
+            BatchState::PartlyBusy => "partly_busy",
+            BatchState::PartlyUnsettled => "partly_unsettled",
+        }
+    }
+
+    /// The state with this code; `None` if it is the code of a problem.
+    pub fn of(code: &str) -> Option<BatchState> {
+        [BatchState::PartlyBusy, BatchState::PartlyUnsettled]
+            .into_iter()
+            .find(|state| state.code() == code)
+    }
+}
+
+/// The code of an answer for the tries of its request.
+pub fn code_of(answer: &Answer) -> Option<&'static str> {
+    match answer {
+        Ok(response) => response.extensions().get::<BatchState>().map(|state| state.code()),
+        Err(problem) => Some(problem.code()),
+    }
+}

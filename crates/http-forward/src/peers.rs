@@ -1,0 +1,68 @@
+//! The peers of a node.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use clock::Clock;
+
+use super::peer::Peer;
+use http_server::{limits::QuotaLimits, tls::ClusterTls};
+
+/// The interval at which connections without a request are looked through.
+const UPKEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// The peers of a node.
+pub struct Peers {
+    tls: Option<ClusterTls>,
+    clock: Clock,
+    limits: QuotaLimits,
+    by_address: Mutex<HashMap<SocketAddr, Arc<Peer>>>,
+}
+
+impl Peers {
+    pub(crate) fn new(tls: Option<ClusterTls>, limits: QuotaLimits, clock: Clock) -> Peers {
+        Peers { tls, clock, limits, by_address: Mutex::default() }
+    }
+
+    /// The peer at an address. `None` if this node may not talk to that address, because it has no
+    /// TLS and the address is on another machine.
+    pub(crate) fn peer(&self, address: SocketAddr) -> Option<Arc<Peer>> {
+        if self.tls.is_none() && !address.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        let mut peers = self.by_address();
+        let peer = peers.entry(address).or_insert_with(|| {
+            let (tls, clock) = (self.tls.clone(), self.clock.clone());
+            Arc::new(Peer::new(address, tls, self.limits, clock))
+        });
+        Some(Arc::clone(peer))
+    }
+
+    /// Closes connections that have rested for too long, and forgets peers that nobody uses, until
+    /// this future is dropped.
+    pub async fn upkeep(&self) {
+        loop {
+            self.clock.sleep(UPKEEP_EVERY).await;
+            let now = self.clock.now();
+            self.by_address().retain(|_, peer| {
+                let has_connections = peer.close_idle(now);
+                has_connections || Arc::strong_count(peer) > 1
+            });
+        }
+    }
+
+    fn by_address(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Peer>>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peers").finish_non_exhaustive()
+    }
+}

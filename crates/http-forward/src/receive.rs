@@ -1,0 +1,97 @@
+//! Receiving the answer of another node.
+//!
+//! The whole answer is received before the client gets its first byte. So an answer that breaks is
+//! never passed on, and a slow client does not hold a connection to the owner. Only a log is passed
+//! on while it arrives.
+
+use hyper::{
+    Method, Response, StatusCode,
+    header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING},
+};
+
+use super::{
+    connection::PeerFailure,
+    forwarder::{ForwardKind, ForwardRequest, Forwarder},
+    mark::PROBLEM,
+    peer_body::PeerBody,
+    send::Way,
+    tries::{TryEnd, is_tried_again},
+};
+use http_server::{
+    body::Payload,
+    limits::{MemoryShare, PlaceTaker},
+    problem::{NOT_LEADER, ProblemDetails},
+    response::full_body,
+};
+
+/// The headers of an answer that belong to the connection or to the body, and not to the client.
+static NOT_PASSED_ON: [HeaderName; 3] = [CONNECTION, TRANSFER_ENCODING, DATE];
+
+/// The most bytes of the answer to a request that was refused.
+const PROBLEM_BYTES: usize = 64 << 10;
+
+impl Forwarder {
+    /// Receives the answer of the owner.
+    pub(crate) async fn receive(
+        &self,
+        request: &ForwardRequest<'_>,
+        way: Way<'_>,
+        payload: &mut Payload<'_>,
+        answer: Response<PeerBody>,
+    ) -> Result<TryEnd, PeerFailure> {
+        let head = request.head;
+        let (mut parts, body) = answer.into_parts();
+        for name in &NOT_PASSED_ON {
+            parts.headers.remove(name);
+        }
+        let code = parts.headers.remove(PROBLEM);
+        let code = code.and_then(|code| code.to_str().ok().map(str::to_owned));
+        let is_misdirected = parts.status == StatusCode::MISDIRECTED_REQUEST;
+        let is_refused = is_misdirected || code.as_deref().is_some_and(is_tried_again);
+        // 1. The length has a bound. Only a log has none.
+        let most = match request.kind {
+            _ if is_refused => PROBLEM_BYTES,
+            ForwardKind::Read | ForwardKind::Log { .. } => self.answers.most,
+            ForwardKind::Write { most_answer_bytes, .. } => most_answer_bytes,
+        };
+        let bytes = match (body.len(), way.log) {
+            (Some(bytes), _) if bytes <= most => bytes,
+            (None, Some(log)) => {
+                let answer = log.answer(self, parts, body, head.token_end);
+                return Ok(TryEnd::Answered(Ok(answer), code));
+            }
+            (Some(bytes), _) => {
+                let why = format!("the answer has {bytes} bytes, and this node takes {most}");
+                return Err(PeerFailure::Broken(why));
+            }
+            (None, None) => return Err(PeerFailure::Broken("the answer has no length".to_owned())),
+        };
+        // The head of an answer to HEAD tells the length of the answer to GET.
+        if head.method != Method::HEAD {
+            parts.headers.remove(CONTENT_LENGTH);
+        }
+        // 2. The body has memory. A read waits for it, and a write was done in any case.
+        let bytes = if request.is_read() && !is_refused {
+            let memory = self.answers.of(bytes);
+            let taker = PlaceTaker::between_nodes(head.principal());
+            match memory.reserve_in_half(taker, bytes, request.until).await {
+                Ok(share) => share.into_bytes(body.collect().await?),
+                Err(problem) => return Ok(TryEnd::refused_for_good(problem)),
+            }
+        } else {
+            let bytes = body.collect().await?;
+            let share = if is_refused { None } else { way.drawn.or_else(|| payload.take_share()) };
+            MemoryShare::around(share, bytes)
+        };
+        let answer = Response::from_parts(parts, full_body(bytes));
+        Ok(match is_refused {
+            // Only nodes know what 421 means here.
+            true if is_misdirected => TryEnd::Refused(Err(ProblemDetails::unavailable(
+                NOT_LEADER,
+                "the owner of the partition is changing",
+            ))),
+            true => TryEnd::Refused(Ok(answer)),
+            false => TryEnd::Answered(Ok(answer), code),
+        })
+    }
+}
