@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use istorage::Result;
-use istorage_tck::Subject;
+use tck::storage::Subject;
 
 use crate::{
     servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB, TestServer},

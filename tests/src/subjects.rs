@@ -15,7 +15,7 @@ use istorage::{Result, StorageDriver, mem::MemDriver};
 use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::{RedbConfig, RedbDriver};
-use istorage_tck::{Scale, Subject};
+use tck::storage::{Scale, Subject};
 
 /// The longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(20);

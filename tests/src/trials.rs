@@ -4,10 +4,12 @@ use std::{fmt::Display, marker::PhantomData, process::ExitCode, sync::Arc};
 
 use async_trait::async_trait;
 use clock::Clock;
-use istorage_tck::{ScratchKeyspace, Subject};
 use libtest_mimic::Arguments;
+use tck::{
+    storage::{ScratchKeyspace, Subject},
+    trial::{Conclusion, Trial, TrialRunner, harness, is_long},
+};
 use tokio::{runtime::Runtime, sync::OnceCell};
-use trialkit::{Conclusion, Trial, TrialRunner, harness, is_long};
 
 use crate::drivers::{DriverSubject, Drivers};
 

@@ -26,12 +26,14 @@ use futures::future::join_all;
 use http_admin::{AdminEndpoint, AdminSettings};
 use ielections::Timing;
 use istorage::KeyspaceName;
-use istorage_tck::KeyspaceTracker;
 use processor::{Application, Command, Done, Refused};
 use shop::{article, create_workspace, cud, shop};
 use sysvvm::AppName;
+use tck::{
+    storage::KeyspaceTracker,
+    trial::{Trial, free_address, trials},
+};
 use tokio::runtime::{Builder, Runtime};
-use trialkit::{Trial, free_address, trials};
 use vvm::{AppSettings, Launched, NodeSettings, Vvm};
 use vvm_tests::trials::{OwnFixtures, ServerFixture, Target, run_trials};
 

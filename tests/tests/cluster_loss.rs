@@ -12,9 +12,9 @@ use std::{sync::Arc, time::Duration};
 use clock::Clock;
 use ielections::{Elections, LossReason, Seat, Timing};
 use istorage::KeyspaceName;
-use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
 use sysvvm::System;
+use tck::storage::Subject;
 use tokio::{runtime::Runtime, sync::mpsc};
 use vvm_tests::{processes::SuspendedProcesses, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 

@@ -1,4 +1,4 @@
-//! Elections on every driver: each trial of `ielections-tck` is a test with the name
+//! Elections on every driver: each trial of `tck::elections` is a test with the name
 //! `TTLStorage<driver>::module::case`.
 //!
 //! The nodes of the trials reach the storage through two drivers. The wall clocks of these drivers
@@ -11,11 +11,13 @@ use bytes::Bytes;
 use clock::Clock;
 use futures::future::join_all;
 use ielections::TtlStore;
-use ielections_tck::{ElectionsContext, Suite, trials};
 use istorage::{AppStorageExt, Key, KeyspaceName, SharedStorage, StorageDriver};
-use istorage_tck::Subject;
 use sysvvm::System;
-use trialkit::{Conclusion, Trial, TrialRunner};
+use tck::{
+    elections::{ElectionsContext, Suite, trials},
+    storage::Subject,
+    trial::{Conclusion, Trial, TrialRunner},
+};
 use vvm_tests::{
     drivers::Drivers,
     trials::{DriverRunner, SetupResult, Target, run_trials},

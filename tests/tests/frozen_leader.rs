@@ -18,9 +18,9 @@ use bytes::Bytes;
 use clock::Clock;
 use ielections::{Elections, Epoch, Seat, Timing};
 use istorage::{AppStorageExt, Consistency, Key, KeyspaceName};
-use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
 use sysvvm::System;
+use tck::storage::Subject;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     process::Command,

@@ -28,8 +28,8 @@ use shop::{
     AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, bill, check,
     create_workspace, cud, lose_last_frames, update,
 };
+use tck::trial::finding_of;
 use tokio::{runtime::Runtime, task::JoinSet};
-use trialkit::finding_of;
 
 /// The first argument of the process that is killed. Its file and its epoch follow.
 const NODE: &str = "node";

@@ -11,11 +11,13 @@ use std::{process::ExitCode, time::Duration};
 
 use ielections::Timing;
 use istorage::KeyspaceName;
-use istorage_tck::KeyspaceTracker;
 use shop::shop;
 use sysvvm::AppName;
+use tck::{
+    storage::KeyspaceTracker,
+    trial::{Trial, is_long, trials},
+};
 use tokio::runtime::Handle;
-use trialkit::{Trial, is_long, trials};
 use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
 use vvm_tests::trials::{OwnFixtures, ServerFixture, Target, run_trials};
 

@@ -1,10 +1,10 @@
-//! Every driver against the contract: each trial of `istorage-tck` is a test with the name
+//! Every driver against the contract: each trial of `tck::storage` is a test with the name
 //! `driver::operation::case`.
 
 use std::{process::ExitCode, sync::Arc};
 
 use istorage::{Fault, Faulty, Guarded, Metered};
-use istorage_tck::{ScratchKeyspace, WrappedSubject, trials};
+use tck::storage::{ScratchKeyspace, WrappedSubject, trials};
 use vvm_tests::{
     drivers::{DriverSubject, Drivers},
     subjects::Mem,

@@ -19,10 +19,9 @@ use istorage::{
     Consistency, Error, Key, KeyspaceName, Put, Range, Result, SharedStorage, StorageDriver,
 };
 use istorage_redb::{RedbConfig, RedbDriver};
-use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tck::{storage::Subject, trial::is_long};
 use tokio::runtime::Runtime;
-use trialkit::is_long;
 use vvm_tests::{
     servers::{CASSANDRA, DYNAMODB, TestServer},
     subjects::{Cassandra, DynamoDb},

@@ -4,12 +4,12 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use ielections::{Budget, Timing, TtlStore};
-use ielections_tck::{ElectionsContext, Suite, Takeover, trials};
 use istorage::KeyspaceName;
-use istorage_tck::Subject;
 use serde::Serialize;
 use sysvvm::System;
-use trialkit::Trial;
+use tck::elections::{ElectionsContext, Suite, Takeover, trials};
+use tck::storage::Subject;
+use tck::trial::Trial;
 
 use crate::{
     cli::{VerifyElectionsArgs, filtered},

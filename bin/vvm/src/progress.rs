@@ -3,7 +3,7 @@
 use std::{io::IsTerminal, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use trialkit::{Conclusion, Progress, Report, Trial, TrialRunner, run_all};
+use tck::trial::{Conclusion, Progress, Report, Trial, TrialRunner, run_all};
 
 use crate::say;
 

@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use ielections::Budget;
 use serde_json::{Map, Value, json};
-use trialkit::{Conclusion, Report};
+use tck::trial::{Conclusion, Report};
 
 use crate::{
     clock_skew::ClockSkew, command_error::CommandError, elections_verify::TakeoverTimes,

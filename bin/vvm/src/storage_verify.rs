@@ -3,8 +3,8 @@
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
-use istorage_tck::{ScratchKeyspace, StorageContext, trials};
-use trialkit::Trial;
+use tck::storage::{ScratchKeyspace, StorageContext, trials};
+use tck::trial::Trial;
 
 use crate::{
     advice::advice,

@@ -37,7 +37,7 @@ use proxy::{Passing, Proxy};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use shop::http_client::{request, try_request, workspace_path};
-use trialkit::is_long;
+use tck::trial::is_long;
 
 /// The length of a lease.
 const LEASE: Duration = Duration::from_secs(10);

@@ -17,7 +17,7 @@ use std::{
 use clock::Clock;
 use node::{NodeProcess, free};
 use rustix::process::Signal;
-use trialkit::is_long;
+use tck::trial::is_long;
 
 /// Starts a node, and returns it when it is ready, with the time that this took.
 fn ready(folder: &Path) -> (NodeProcess, Duration) {

@@ -406,7 +406,7 @@ const BOUNDED: &str = "the_memory_does_not_grow_with_the_log";
 
 /// The memory of both commands does not grow with the log.
 fn bounded(storage: &Storage) {
-    let (short, long) = if trialkit::is_long() { (20_000, 300_000) } else { (5_000, 60_000) };
+    let (short, long) = if tck::trial::is_long() { (20_000, 300_000) } else { (5_000, 60_000) };
     let used = [short, long].map(|events| {
         let place = Place::new(storage.clone(), 0);
         long_stream(&place.folder().join("in"), events);
@@ -449,7 +449,7 @@ fn main() {
     for (name, storage) in Storage::all() {
         for (case, run) in cases {
             // Writing 60,000 events takes minutes on a server, and the commands are the same.
-            if case == BOUNDED && name != "redb" && !trialkit::is_long() {
+            if case == BOUNDED && name != "redb" && !tck::trial::is_long() {
                 continue;
             }
             let is_ignored = storage.is_none();

@@ -26,7 +26,7 @@ use std::{
 use node::{NodeProcess, PATIENCE, check_memory};
 use serde_json::Value;
 use shop::http_client::{command_path, request, try_request};
-use trialkit::is_long;
+use tck::trial::is_long;
 
 const ISSUER: &str = "https://issuer.example";
 /// The default lease.

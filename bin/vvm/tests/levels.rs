@@ -18,7 +18,7 @@ use node::NodeProcess;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use shop::http_client::{request, workspace_path};
-use trialkit::is_long as is_long_round;
+use tck::trial::is_long as is_long_round;
 
 /// The workspace of the records.
 const WS: u64 = 7;

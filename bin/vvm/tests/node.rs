@@ -24,7 +24,7 @@ use load::CommandLoad;
 use node::{NodeProcess, free};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 use shop::http_client::{answer, command_path, request, workspace_path};
-use trialkit::finding_of;
+use tck::trial::finding_of;
 
 #[test]
 fn sigterm_finishes_current_requests_and_releases_the_lease() {

@@ -31,12 +31,12 @@ use node::NodeProcess;
 use reading::{ReadOutcome, header};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shop::http_client::{command_path, request, try_request, workspace_path};
+use tck::trial::is_long;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     runtime::Runtime,
 };
-use trialkit::is_long;
 
 /// The workspace with the log that is read, the one with large documents, and the one that is
 /// written meanwhile.

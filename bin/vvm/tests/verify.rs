@@ -254,7 +254,7 @@ fn a_second_signal_ends_the_run_at_once_and_names_what_may_be_left() {
 #[test]
 fn a_keyspace_that_cannot_be_dropped_is_named_with_the_way_to_remove_it() {
     let folder = tempfile::tempdir().unwrap();
-    let address = trialkit::free_address();
+    let address = tck::trial::free_address();
     let output = run(&folder, &["--storage", &format!("dynamodb:http://{address}")]);
     assert_eq!(code(&output), Some(4), "{}", stderr(&output));
     for part in ["may be left behind", "aws dynamodb delete-table --table-name vvm.tck_"] {

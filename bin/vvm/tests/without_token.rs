@@ -30,6 +30,7 @@ use libtest_mimic::{Arguments, Trial};
 use node::{NodeProcess, check_memory, free};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shop::http_client::{command_path, request, try_request};
+use tck::trial::is_long;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -37,7 +38,6 @@ use tokio::{
     runtime::{Builder, Runtime},
     time::timeout,
 };
-use trialkit::is_long;
 
 const ISSUER: &str = "https://issuer.example";
 const WS: u64 = 1;

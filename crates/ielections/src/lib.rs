@@ -37,7 +37,7 @@
 //! - [`engine`] makes the decisions.
 //! - [`Budget`] splits the time of a lease.
 //!
-//! The crate `ielections-tck` tests a store against the contract.
+//! `tck::elections` tests a store against the contract.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

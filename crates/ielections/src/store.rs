@@ -75,7 +75,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// - Where [`expiry_is_watched`](TtlStore::expiry_is_watched), each node judges by itself: a row is
 ///   gone for a node when the node has seen the row unchanged for its TTL.
 ///
-/// The crate `ielections-tck` tests a store against this contract.
+/// `tck::elections` tests a store against this contract.
 #[async_trait]
 pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the longest time for which a row may still exist after its TTL, by the clock that

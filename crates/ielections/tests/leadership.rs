@@ -19,7 +19,7 @@ use ielections::{
     AcquireError, ConditionalOutcome, ElectionRow, Elections, Epoch, GiveUpReason, Leadership,
     Lease, LossReason, MemStore, ReleaseOutcome, Seat, Timing, TtlStore, UnprovedStop,
 };
-use trialkit::LogLines;
+use tck::trial::LogLines;
 
 const LEASE: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);

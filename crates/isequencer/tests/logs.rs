@@ -16,7 +16,7 @@ use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
     LoggedEvent, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer, StorageError, WsId,
 };
-use trialkit::LogLines;
+use tck::trial::LogLines;
 
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 

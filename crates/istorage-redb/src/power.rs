@@ -414,7 +414,7 @@ impl Exploration {
 
 /// Explores from some seeds, and from many more if long rounds are asked for.
 async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
-    let seeds = if trialkit::is_long() { 250 * seeds } else { seeds };
+    let seeds = if tck::trial::is_long() { 250 * seeds } else { seeds };
     let (mut failures, mut expired) = (0, 0);
     for seed in 0..seeds {
         let mut exploration = Exploration::new(seed);

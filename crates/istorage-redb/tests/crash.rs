@@ -26,7 +26,7 @@ use istorage::{
     OrderedPut, Outcome, Put, Range, SharedStorage, StorageDriver,
 };
 use istorage_redb::{RedbConfig, RedbDriver};
-use trialkit::finding_of;
+use tck::trial::finding_of;
 
 const FILE: &str = "ISTORAGE_REDB_TEST_FILE";
 const TASKS: usize = 12;

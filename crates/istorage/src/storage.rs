@@ -91,7 +91,7 @@ pub struct ServerTime {
 /// call, or with bounds longer than the longest clustering columns. A call may be dropped at any
 /// await. Work that was not sent before the drop must not happen later. A call that comes after
 /// [`close`](AppStorage::close), or is overtaken by the close, is `Closed`. No method may panic.
-/// Prove a driver with `istorage-tck`. A storage around another storage implements
+/// Prove a driver with `tck::storage`. A storage around another storage implements
 /// [`StorageWrapper`](crate::StorageWrapper) instead of this trait.
 ///
 /// # Cancel safety

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use clock::{Clock, Instant};
-use ielections_tck::{Suite, trials};
 use istorage::{KeyspaceName, mem::MemDriver};
 use libtest_mimic::Arguments;
 use sysvvm::System;
-use trialkit::harness;
+use tck::{
+    elections::{Suite, trials},
+    trial::harness,
+};
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -131,7 +131,7 @@ impl FirstProblem {
 
 #[cfg(test)]
 mod tests {
-    use trialkit::LogLines;
+    use tck::trial::LogLines;
 
     use super::*;
 

@@ -18,7 +18,7 @@ use rustix::{
 };
 use serde_json::Value;
 use shop::http_client::try_request;
-use trialkit::free_address;
+use tck::trial::free_address;
 
 /// The longest time for anything.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use shop::{
     AnswerLedger, ShopNodeSettings, article, bill, check, child, create_workspace, cud, new_row,
     text, update,
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

@@ -4,7 +4,7 @@ use eventlog::{AppRow, Epoch, RecordId, TrustLevel, WsId};
 use istorage::AppStorageExt;
 use processor::{Command, Done, IdempotencyKey, PartitionEnd};
 use shop::{Batch, ShopNode, article, bill, new_row, text, update};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::CommandsFixture,

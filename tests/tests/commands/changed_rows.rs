@@ -11,7 +11,7 @@ use istorage::{
 };
 use processor::{PartitionEnd, Refused, Status};
 use shop::{ShopNode, ShopNodeSettings, article, cud, update};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},

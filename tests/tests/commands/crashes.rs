@@ -12,7 +12,7 @@ use lossy_storage::{
 };
 use processor::PartitionEnd;
 use shop::{StallPoint, StallingStorage, bill, update};
-use trialkit::{Trial, finding_of, trials};
+use tck::trial::{Trial, finding_of, trials};
 
 use crate::{
     fixture::CommandsFixture,

@@ -10,7 +10,7 @@ use processor::PartitionEnd;
 use seqstorage::NumberRepairError;
 use shop::{ShopNodeSettings, article, cud};
 use sysvvm::NumberPlace;
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},

@@ -16,7 +16,7 @@ use istorage::{AppStorageExt, CallKind, Fault, Faulty, Outcome, SharedStorage};
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, RejectionKind, Status};
 use seqstorage::{MarkError, PartitionStorage};
 use shop::{LateStorage, ShopNode, StallingStorage, TestFence, article, create_workspace, cud};
-use trialkit::{Trial, finding_of, trials};
+use tck::trial::{Trial, finding_of, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITIONS, named},

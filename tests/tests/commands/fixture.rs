@@ -4,9 +4,9 @@ use std::{num::NonZeroU16, sync::Arc};
 
 use async_trait::async_trait;
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::{KeyspaceTracker, Scale, Subject};
 use processor::{Command, Done, Refused};
 use shop::{AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, create_workspace};
+use tck::storage::{KeyspaceTracker, Scale, Subject};
 use vvm_tests::trials;
 
 /// The number of partitions of the shop: enough for a trial to use one for each of its cases.

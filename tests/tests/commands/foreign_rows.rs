@@ -18,7 +18,7 @@ use shop::{
     NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
     create_workspace, cud,
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

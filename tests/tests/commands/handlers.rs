@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventlog::{RecordId, TrustLevel, Value, WsId};
 use processor::{Busy, Command, PartitionEnd, Refused, RejectionKind};
 use shop::{ShopNodeSettings, check, child, cud, new_row, qname, text, update};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 

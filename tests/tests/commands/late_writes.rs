@@ -12,7 +12,7 @@ use eventlog::TrustLevel;
 use istorage::{CallKind, Fault, Faulty, SharedStorage};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
 use shop::{ShopNode, StallingStorage, TestFence};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::CommandsFixture,

@@ -13,7 +13,7 @@ use shop::{
     AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
     TestFence, WriteSteps, article, check, create_workspace, cud, new_row, qname, text, update,
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},

@@ -23,7 +23,7 @@ use istorage::{
 };
 use seqstorage::PartitionStorage;
 use shop::{NarrowStorage, qname, text};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS},

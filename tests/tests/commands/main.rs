@@ -31,7 +31,7 @@ mod unknown_outcomes;
 mod unseen_events;
 
 use fixture::CommandsFixture;
-use trialkit::is_long;
+use tck::trial::is_long;
 use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
 /// The number of trials that run at once. Many of them mostly wait.

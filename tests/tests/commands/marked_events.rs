@@ -13,7 +13,7 @@ use istorage::{AppStorageExt, Order, OrderedPut};
 use processor::{Done, PartitionEnd, Status};
 use seqstorage::{MarkError, PartitionStorage};
 use shop::{ShopNode, ShopNodeSettings, article, cud, new_row};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 

@@ -11,7 +11,7 @@ use istorage::{AppStorageExt, Order, OrderedPut};
 use processor::{PartitionEnd, Status};
 use seqstorage::MarkError;
 use shop::{ShopNodeSettings, article, create_workspace, cud, new_row};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named},

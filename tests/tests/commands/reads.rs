@@ -24,7 +24,7 @@ use shop::{
     CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
     check, check_with, create_workspace, cud,
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named},

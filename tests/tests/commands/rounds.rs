@@ -17,7 +17,7 @@ use seqstorage::PartitionStorage;
 use shop::{
     AnswerLedger, NarrowStorage, ShopNodeSettings, article, bill, check, create_workspace, cud,
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 

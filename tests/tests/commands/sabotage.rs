@@ -13,7 +13,7 @@ use istorage::{
 };
 use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
 use shop::ShopNode;
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::CommandsFixture,

@@ -20,7 +20,7 @@ use shop::{
     AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
     StallingStorage, WriteSteps, article, bill, check_with, create_workspace, cud, update,
 };
-use trialkit::is_long;
+use tck::trial::is_long;
 
 use crate::fixture::{CommandsFixture, PARTITIONS, named};
 

@@ -12,7 +12,7 @@ use futures::future::join_all;
 use istorage::{AppStorageExt, Call, CallAnswer, Key, SharedStorage, StorageWrapper, Write};
 use processor::{Command, Done, PartitionEnd, Refused, RejectionKind, RowChange};
 use shop::{ShopNode, ShopNodeSettings, check, create_workspace, cud, new_row, qname};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

@@ -24,8 +24,8 @@ use shop::{
     AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
     check, check_with, child, create_workspace, cud, new_row, qname, text, update,
 };
+use tck::trial::{Trial, trials};
 use tokio::sync::watch;
-use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, WS, named};
 

@@ -29,8 +29,8 @@ use shop::{
     AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
     check_with, create_workspace, cud, update,
 };
+use tck::trial::{Trial, trials};
 use tokio::sync::watch;
-use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, WS, named};
 

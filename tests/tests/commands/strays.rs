@@ -9,7 +9,7 @@ use eventlog::{
 use istorage::{AppStorageExt, Order, OrderedPut, bytes::Bytes};
 use processor::{Command, Done, IdempotencyKey, PartitionEnd, Status};
 use shop::{ShopNode, WriteSteps, article, update};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::CommandsFixture,

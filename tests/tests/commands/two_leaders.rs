@@ -8,7 +8,7 @@ use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, TestFence, article, cud,
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},

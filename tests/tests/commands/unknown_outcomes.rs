@@ -22,8 +22,8 @@ use shop::{
     AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
     create_workspace, cud, new_row,
 };
+use tck::trial::{Trial, trials};
 use tokio::task::JoinSet;
-use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

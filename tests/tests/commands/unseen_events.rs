@@ -8,7 +8,7 @@ use eventlog::{
 use istorage::AppStorageExt;
 use processor::{Busy, PartitionEnd, Refused, RejectionKind};
 use shop::{ShopNodeSettings, article, check, create_workspace, cud, qname, text, update};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 use docnumbers::{Definition, DocNumberRows, FastSeries, FastSettings, Series};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
-use istorage_tck::{KeyspaceTracker, Subject};
+use tck::storage::{KeyspaceTracker, Subject};
 use vvm_tests::trials::Fixture;
 
 use crate::wrong::{DrawDefect, WrongReserver};

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use docnumbers::{FastSeries, FastSettings, LedgerEntry, RangeState, WsId};
 use fastrand::Rng;
+use tck::trial::{Trial, finding_of, is_long, trials};
 use tokio::task::JoinSet;
-use trialkit::{Trial, finding_of, is_long, trials};
 
 use crate::{database::Database, wrong::DrawDefect};
 

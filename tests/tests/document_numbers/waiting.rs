@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use docnumbers::{FastSettings, WsId};
 use futures::FutureExt;
-use trialkit::{Trial, finding_of, trials};
+use tck::trial::{Trial, finding_of, trials};
 
 use crate::database::Database;
 

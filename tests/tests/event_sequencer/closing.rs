@@ -12,7 +12,7 @@ use isequencer::{CloseError, SequenceStatus, Unflushed, standard::RECORD_ID};
 use istorage::{Fault, Faulty, SharedStorage};
 use seqstorage::PartitionStorage;
 use shop::{StallPoint, StallingStorage};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{EventsFixture, Leader, NEVER, PATIENCE, Place, STORE, params, workspace};
 

@@ -20,9 +20,9 @@ use isequencer::{
     Sequences, WsId, WsKind, standard,
 };
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
-use istorage_tck::{KeyspaceTracker, Subject};
 use seqstorage::{PartitionStorage, StoredSequence};
 use shop::{ShopDatabase, TestFence, qname, text};
+use tck::storage::{KeyspaceTracker, Subject};
 use vvm_tests::trials::Fixture;
 
 /// The longest time for anything.

@@ -9,7 +9,7 @@ use isequencer::{
     standard::{CRECORD_ID, FIRST_CRECORD_ID, FIRST_RECORD_ID, RECORD_ID},
 };
 use istorage::{Consistency, Key};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{
     EventsFixture, FIRST_INVOICE, INVOICES, Leader, NEVER, Numbers, OFFICE, PATIENCE, Place, STORE,

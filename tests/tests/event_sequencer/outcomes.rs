@@ -10,7 +10,7 @@ use isequencer::{
 };
 use istorage::SharedStorage;
 use shop::{StallPoint, StallingStorage};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::fixture::{
     EventsFixture, FIRST_INVOICE, INVOICES, Leader, NEVER, Numbers, OFFICE, PATIENCE, Place, STORE,

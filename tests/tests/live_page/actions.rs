@@ -1,7 +1,7 @@
 //! Actions: each has a question before it, and the keyboard is enough.
 
 use serde_json::json;
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     Stage,

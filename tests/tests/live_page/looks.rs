@@ -1,7 +1,7 @@
 //! The page on every screen, and for every user.
 
 use serde_json::json;
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     Stage,

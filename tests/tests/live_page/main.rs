@@ -25,8 +25,8 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use clock::Clock;
 use libtest_mimic::Arguments;
+use tck::trial::{Conclusion, Trial, TrialRunner, harness};
 use tokio::{runtime::Runtime, sync::Mutex};
-use trialkit::{Conclusion, Trial, TrialRunner, harness};
 
 use self::{
     browser::{Browser, Page, Programs},

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clock::Clock;
 use istorage::mem::MemDriver;
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 use vvm::Problem;
 
 use crate::{

@@ -14,11 +14,11 @@ use hyper::HeaderMap;
 use istorage::mem::MemDriver;
 use shop::shop;
 use sysvvm::AppName;
+use tck::trial::free_address;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use trialkit::free_address;
 use vvm::{AppSettings, Launched, NodeSettings, Problem, Vvm};
 
 /// The longest time for the start.

@@ -1,7 +1,7 @@
 //! The page of the API, which shows its operations and does them.
 
 use serde_json::{Value, json};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::{
     Stage,

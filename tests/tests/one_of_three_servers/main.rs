@@ -22,11 +22,10 @@ use std::{mem, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use istorage::KeyspaceName;
-use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
 use shop::create_workspace;
+use tck::{storage::Subject, trial::is_long};
 use tokio::runtime::{Handle, Runtime};
-use trialkit::is_long;
 use vvm::Stage;
 use vvm_tests::{servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 

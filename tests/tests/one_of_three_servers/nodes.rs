@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use ielections::Timing;
-use istorage_tck::{KeyspaceTracker, Subject};
 use shop::shop;
 use sysvvm::AppName;
+use tck::storage::{KeyspaceTracker, Subject};
 use tokio::runtime::Handle;
 use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
 use vvm_tests::subjects::Cassandra;

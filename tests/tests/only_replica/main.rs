@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use clock::{Clock, Instant};
 use libtest_mimic::{Arguments, Completion, Trial};
+use tck::trial::is_long;
 use tokio::runtime::Runtime;
-use trialkit::is_long;
 use vvm_tests::servers::CASSANDRA_CLUSTER;
 
 use self::servers::Servers;

@@ -5,12 +5,12 @@ use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clock::Clock;
 use istorage::{Key, KeyspaceName, StorageDriver};
-use istorage_tck::Subject;
 use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
     policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy},
     statement::{Consistency, Statement},
 };
+use tck::storage::Subject;
 use vvm_tests::{
     processes::{KilledServer, SuspendedProcesses},
     subjects::Cassandra,

@@ -15,7 +15,7 @@ use processor::{
     Application, CommandContext, Handler, HandlerError, RowChange, SeriesPolicy, bytes::Bytes,
 };
 use shop::http_client::try_request;
-use trialkit::free_address;
+use tck::trial::free_address;
 use vvm::{
     AppSettings, Launched, NodeSettings, Vvm,
     docnumbers::{Definition, FastSettings, Series},

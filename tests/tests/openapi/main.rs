@@ -14,8 +14,8 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use clock::Clock;
 use libtest_mimic::Arguments;
+use tck::trial::{Conclusion, Trial, TrialRunner, harness, trials};
 use tokio::runtime::Runtime;
-use trialkit::{Conclusion, Trial, TrialRunner, harness, trials};
 
 use self::{
     described_node::{DescribedNode, TOKEN},

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
-use istorage_tck::{KeyspaceTracker, Subject};
 use sysvvm::System;
+use tck::storage::{KeyspaceTracker, Subject};
 use vvm_tests::trials::Fixture;
 
 /// The longest time for anything. A server may need long for a keyspace.

@@ -10,7 +10,7 @@ use sysvvm::{
     ClusterRows, MemberRows, OperatorOrder, SeenMember,
     ownership::{OwnerEpoch, PartitionId},
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::database::{Database, NODES, PATIENCE};
 

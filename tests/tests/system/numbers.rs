@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use istorage::{AppStorageExt, Consistency, Key, Order};
 use sysvvm::{AppName, LastNumber, NumberRows, StoredOffset, System};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::database::Database;
 

@@ -13,7 +13,7 @@ use sysvvm::{
         PartitionId,
     },
 };
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::database::{Database, NODES};
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use istorage::Key;
 use sysvvm::{AppName, Error};
-use trialkit::{Trial, trials};
+use tck::trial::{Trial, trials};
 
 use crate::database::{Database, NODES, PATIENCE};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use trialkit::Trial;
+use tck::trial::Trial;
 
 use crate::{command_error::CommandError, storage_target::StorageTarget};
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use clock::Clock;
 use istorage::StorageDriver;
-use istorage_tck::{KeyspaceTracker, Scale, Subject};
+use tck::storage::{KeyspaceTracker, Scale, Subject};
 
 use crate::storage_target::StorageTarget;
 

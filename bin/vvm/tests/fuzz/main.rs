@@ -33,7 +33,7 @@ mod wire;
 use std::{process::ExitCode, time::SystemTime};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use trialkit::is_long;
+use tck::trial::is_long;
 
 /// The number of requests, and the number in a long run.
 const REQUESTS: u64 = 5_000;

@@ -20,7 +20,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Trial};
-use trialkit::is_long;
+use tck::trial::is_long;
 
 /// A trial: its name, the programs that it needs, and the trial.
 type Row = (&'static str, &'static [&'static str], fn());

@@ -14,7 +14,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 use shop::http_client::{request, try_request};
-use trialkit::is_long;
+use tck::trial::is_long;
 
 use super::{
     fixture::{Storage, StorageFixture},

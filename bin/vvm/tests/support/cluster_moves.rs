@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 use shop::http_client::request;
-use trialkit::is_long;
+use tck::trial::is_long;
 
 use crate::{
     ThreeNodes,

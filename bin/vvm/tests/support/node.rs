@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use shop::http_client::{self, command_path, request, try_request};
-pub(crate) use trialkit::free_address as free;
+pub(crate) use tck::trial::free_address as free;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use docnumbers::{DocNumber, DocNumberError};
 use futures::FutureExt;
-use trialkit::finding_of;
+use tck::trial::finding_of;
 
 use super::{
     wrong::{DrawDefect, WrongReserver},

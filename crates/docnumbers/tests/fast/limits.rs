@@ -190,7 +190,7 @@ async fn callers_at_the_same_time_draw_different_numbers() {
             Ok(drawn)
         }
     });
-    let mut drawn = trialkit::tasks::all(callers).await.unwrap().concat();
+    let mut drawn = tck::trial::tasks::all(callers).await.unwrap().concat();
     drawn.sort_unstable();
     assert_eq!(drawn, (0..2_000).collect::<Vec<_>>());
     let end = node.close(database.soon()).await;

@@ -199,7 +199,7 @@ pub(crate) fn run(seed: u64, steps: usize) -> usize {
 
 #[test]
 fn in_random_histories_no_number_is_drawn_twice_and_the_ledger_explains_all_gaps() {
-    let histories = if trialkit::is_long() { 20_000 } else { 60 };
+    let histories = if tck::trial::is_long() { 20_000 } else { 60 };
     let drawn: usize = (0..histories).map(|seed| run(seed, 60)).sum();
     assert!(drawn > histories as usize * 50, "{drawn} numbers show little");
 }

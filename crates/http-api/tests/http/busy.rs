@@ -14,8 +14,8 @@ use http_api::{HttpApi, HttpApiSettings};
 use processor::{Command, RowChange};
 use serde_json::json;
 use shop::http_client::{command_path, request, workspace_path};
+use tck::trial::free_address;
 use tokio::{sync::watch, task::spawn_blocking};
-use trialkit::free_address;
 use vvm::{
     Launched, NodeSettings, Stage,
     eventlog::{AppRow, Fields, Offset, RecordId, WsId},

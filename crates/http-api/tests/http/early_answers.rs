@@ -48,7 +48,7 @@ type EarlyAnswer = (&'static str, &'static str, &'static str, usize);
 fn the_next_request_of_a_client_succeeds_after_an_early_answer() {
     const SAMPLE: u32 = 200;
     const LONG: u32 = 5_000;
-    let rounds = if trialkit::is_long() { LONG } else { SAMPLE };
+    let rounds = if tck::trial::is_long() { LONG } else { SAMPLE };
     let node = TestNode::with(|settings| settings.limits.body_bytes = 10_000);
     let early: [(u16, EarlyAnswer); 8] = [
         (403, ("POST", "/docs/shop.Article", "Origin: https://evil.example\r\n", 2)),

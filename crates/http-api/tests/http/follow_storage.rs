@@ -17,8 +17,8 @@ use shop::{
     Follower,
     http_client::{command_path, request, workspace_path},
 };
+use tck::trial::free_address;
 use tokio::runtime::Runtime;
-use trialkit::free_address;
 use vvm::{
     Launched, NodeSettings,
     eventlog::{AppRow, Offset, WsId},

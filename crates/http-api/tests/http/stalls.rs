@@ -14,8 +14,8 @@ use clock::{Clock, Instant};
 use http_api::{HttpApi, HttpApiSettings};
 use serde_json::Value;
 use shop::http_client::{command_path, request, workspace_path};
+use tck::trial::free_address;
 use tokio::task::spawn_blocking;
-use trialkit::free_address;
 use vvm::{
     Launched, NodeSettings,
     ielections::Timing,

@@ -39,7 +39,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 fn schedules() -> u64 {
-    let usual = if trialkit::is_long() { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES };
+    let usual = if tck::trial::is_long() { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES };
     variable("IELECTIONS_SCHEDULES").unwrap_or(usual)
 }
 

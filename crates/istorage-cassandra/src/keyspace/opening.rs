@@ -87,7 +87,7 @@ impl Opening<'_> {
 mod tests {
     use clock::ManualClock;
     use scylla::value::CqlValue;
-    use trialkit::LogLines;
+    use tck::trial::LogLines;
 
     use super::*;
 

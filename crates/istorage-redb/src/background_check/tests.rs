@@ -8,7 +8,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{Key, Put, StorageDriver};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use trialkit::LogLines;
+use tck::trial::LogLines;
 
 use super::*;
 use crate::{

@@ -1,6 +1,6 @@
 //! A disk that is full.
 
-use trialkit::finding_of;
+use tck::trial::finding_of;
 
 use super::{disk::HIDES_FULL, *};
 

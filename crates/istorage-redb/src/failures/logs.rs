@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::LazyLock};
 
-use trialkit::LogLines;
+use tck::trial::LogLines;
 
 /// The lines of all threads.
 static LINES: LazyLock<LogLines> = LazyLock::new(|| {

@@ -10,7 +10,7 @@ use clock::Clock;
 use futures::FutureExt;
 use istorage::Error;
 use istorage_redb::{RedbConfig, RedbDriver};
-use trialkit::finding_of;
+use tck::trial::finding_of;
 
 use super::{
     META,

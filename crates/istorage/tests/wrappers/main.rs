@@ -1,4 +1,4 @@
-//! The wrappers over a storage in memory. `istorage-tck` proves the rules that hold for every
+//! The wrappers over a storage in memory. `tck::storage` proves the rules that hold for every
 //! storage.
 
 #![allow(clippy::unwrap_used)]

@@ -28,7 +28,7 @@ fn seeds() -> Range<u64> {
             let seed = seed.parse().unwrap();
             seed..seed + 1
         }
-        Err(_) if trialkit::is_long() => 0..HISTORIES_OF_A_LONG_RUN,
+        Err(_) if tck::trial::is_long() => 0..HISTORIES_OF_A_LONG_RUN,
         Err(_) => 0..HISTORIES,
     }
 }

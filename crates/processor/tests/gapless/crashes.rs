@@ -17,8 +17,8 @@ use shop::{
     AnswerLedger, CheckOptions, ShopNodeSettings, article, check_with, create_workspace, cud,
     update,
 };
+use tck::trial::is_long;
 use tokio::task::JoinSet;
-use trialkit::is_long;
 
 use crate::{
     faults::Dice,

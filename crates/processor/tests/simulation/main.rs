@@ -40,7 +40,7 @@ use defects::Defect;
 use history::HistoryReport;
 use libtest_mimic::{Arguments, Failed, Trial};
 use plan::Plan;
-use trialkit::is_long;
+use tck::trial::is_long;
 
 /// The number of histories, and the number in a long run.
 const SCHEDULES: u64 = 1_500;

@@ -20,7 +20,7 @@ use istorage::{
 };
 use processor::{Busy, Command, Commands, Done, Refused};
 use sysvvm::ownership::{OwnerEpoch, OwnerRow};
-use trialkit::finding_of;
+use tck::trial::finding_of;
 
 use crate::{moves, owners};
 

@@ -10,13 +10,11 @@ const TABLE: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("clock", &[]),
     ("istorage", &[]),
-    ("trialkit", &[]),
-    ("istorage-tck", &["istorage", "trialkit"]),
     ("istorage-redb", &["istorage"]),
     ("istorage-cassandra", &["istorage"]),
     ("istorage-dynamodb", &["istorage"]),
     ("ielections", &[]),
-    ("ielections-tck", &["ielections", "trialkit"]),
+    ("tck", &["ielections", "istorage"]),
     ("isequencer", &[]),
     ("ownership", &["ielections"]),
     ("docnumbers", &["istorage"]),
@@ -52,7 +50,7 @@ const TABLE: &[(&str, &[&str])] = &[
 ];
 
 /// The crates on which the tests of any crate may depend.
-const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
+const IN_TESTS: &[&str] = &["tck"];
 
 /// The crates on which the suites in the folder `tests` of a crate may also depend. Some of these
 /// crates depend on the crate itself. Its unit tests would see two versions of it.
@@ -193,7 +191,7 @@ mod tests {
 
     #[test]
     fn only_tests_may_depend_on_trials() {
-        let trials = |kind: Value| json!([{ "name": "trialkit", "path": "/x", "kind": kind }]);
+        let trials = |kind: Value| json!([{ "name": "tck", "path": "/x", "kind": kind }]);
         assert!(violations("istorage-redb", trials(json!("dev"))).is_empty());
         assert_eq!(violations("istorage-redb", trials(Value::Null)).len(), 1);
     }

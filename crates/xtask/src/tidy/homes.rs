@@ -36,8 +36,8 @@ const HOMES: &[&str] = &[
     // The thread that renders metrics.
     "crates/http-admin/src/shared_renderer.rs",
     // The tasks of trials, and the variable that asks for long rounds.
-    "crates/trialkit/src/tasks.rs",
-    "crates/trialkit/src/long.rs",
+    "crates/tck/src/trial/tasks.rs",
+    "crates/tck/src/trial/long.rs",
     "crates/xtask/src/",
     "tests/",
 ];

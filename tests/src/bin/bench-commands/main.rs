@@ -12,7 +12,7 @@ use clap::Parser;
 use clock::{Clock, Instant};
 use eventlog::TrustLevel;
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::KeyspaceTracker;
+use tck::storage::KeyspaceTracker;
 use trace::{Recorder, Trace};
 use vvm_tests::bench::{
     BenchDatabase, BenchError, PARTITIONS, Sample, ShopLoad, bill, median, millis,

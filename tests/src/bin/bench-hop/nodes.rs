@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 use http_api::{ClusterSettings, HttpApi, HttpApiSettings};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
+use tck::trial::free_address;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinSet,
 };
-use trialkit::free_address;
 use vvm::{AppSettings, ClusterOrder, Launched, NodeSettings, Vvm, eventlog::WsId};
 use vvm_tests::bench::{BenchError, KeptConnection};
 

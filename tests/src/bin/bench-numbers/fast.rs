@@ -5,7 +5,7 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 use clock::{Clock, Instant};
 use docnumbers::{Definition, DocNumberRows, FastSeries, FastSettings, Series, WsId};
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::KeyspaceTracker;
+use tck::storage::KeyspaceTracker;
 use vvm_tests::bench::{BenchError, median, millis};
 
 use crate::Args;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use clock::Clock;
 use eventlog::{Name, QName, RecordId, TrustLevel, Value};
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::KeyspaceTracker;
 use processor::RowChange;
+use tck::storage::KeyspaceTracker;
 use vvm_tests::bench::{BenchError, Sample, ShopLoad, median};
 
 use crate::Args;

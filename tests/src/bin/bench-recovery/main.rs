@@ -14,9 +14,9 @@ use eventlog::{
 };
 use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::KeyspaceTracker;
 use shop::{ShopDatabase, ShopNodeSettings, TestFence};
 use sysvvm::{LastNumber, StoredOffset};
+use tck::storage::KeyspaceTracker;
 use vvm_tests::bench::{BenchDatabase, BenchError, millis};
 
 /// The allocator of the `vvm` binary.

@@ -9,8 +9,8 @@ use std::{
 use clock::Clock;
 use ielections::Timing;
 use rustix::process::Signal;
+use tck::trial::free_address;
 use tokio::task::JoinSet;
-use trialkit::free_address;
 use vvm_tests::bench::BenchError;
 
 use crate::{

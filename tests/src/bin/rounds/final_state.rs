@@ -415,7 +415,7 @@ mod tests {
         let first = Line::Run { seed: 1, settings: String::new() };
         let file = folder.path().join("history.jsonl");
         let recorder = Recorder::create(&file, clock.clone(), &first).unwrap();
-        let nodes = [trialkit::free_address()];
+        let nodes = [tck::trial::free_address()];
         let timeout = Cell::new(Duration::ZERO);
         let reader = Reader { recorder: &recorder, clock: &clock, nodes: &nodes, timeout };
         assert!(!reader.events(Part::Log(7), "/log", log_event).await.1);

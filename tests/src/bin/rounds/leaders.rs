@@ -136,7 +136,7 @@ mod tests {
         let binary = folder.join("sleep");
         fs::write(&binary, "#!/bin/sh\nexec sleep 60\n").unwrap();
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o700)).unwrap();
-        let [api, admin] = [(); 2].map(|()| trialkit::free_address());
+        let [api, admin] = [(); 2].map(|()| tck::trial::free_address());
         let parts = NodeParts {
             place: 0,
             name: "node 1".to_owned(),

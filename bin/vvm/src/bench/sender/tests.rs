@@ -159,7 +159,7 @@ async fn a_refused_request_goes_to_the_next_node_and_the_client_stays_there() {
 
 #[tokio::test]
 async fn a_refused_connection_is_no_answer_and_leads_to_the_next_node() {
-    let gone = trialkit::free_address();
+    let gone = tck::trial::free_address();
     let second = ScriptedNode::start(&[OK]).await;
     let (ends, outcome) = send(&[gone, second.address], &[], 1).await;
     assert_eq!(ends, [EndKind::Done]);

@@ -22,8 +22,8 @@ use processor::{
 };
 use serde_json::Value;
 use shop::http_client::{command_path, request};
+pub(crate) use tck::trial::free_address;
 use tokio::runtime::{Builder, Runtime};
-pub(crate) use trialkit::free_address;
 use vvm::{
     AppSettings, ClusterOrder, Launched, NodeSettings, OrderError, Stage, Vvm, async_trait,
     docnumbers::{Definition, FastSettings, Series},

@@ -16,9 +16,9 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use processor::{Application, SeriesPolicy};
 use serde_json::Value;
 use shop::http_client::{self, command_path, request, try_request};
+use tck::trial::free_address;
 use tokio::runtime::{Builder, Runtime};
 use tracing::Dispatch;
-use trialkit::free_address;
 use vvm::{
     AppSettings, Launched, NodeSettings, Problem, Stage, Vvm,
     docnumbers::{Definition, FastSettings, Overflow, Scope, Series},

@@ -1,0 +1,29 @@
+//! The conformance suites of VVM, for the engineer who runs them against an implementation of his
+//! own.
+//!
+//! - [`storage`] proves a storage driver: [`AppStorage`](istorage::AppStorage) and
+//!   [`StorageDriver`](istorage::StorageDriver).
+//! - [`elections`] proves a store of elections: [`TtlStore`](ielections::TtlStore), and the
+//!   promises of [`Elections`](ielections::Elections) over it.
+//! - [`trial`] is what both suites are made of: named trials, verdicts, runs and reports. A suite
+//!   of your own can use it, too.
+//!
+//! The README has a first example for each of them.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod elections;
+pub mod storage;
+pub mod trial;
+
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use clock;
+pub use ielections;
+pub use istorage;
+pub use libtest_mimic;
+
+/// The examples of the README are compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
