@@ -1,4 +1,4 @@
-//! Drivers that wrap their storages in a wrapper that is to be proved, or in a defect.
+//! Subjects with each storage or driver wrapped: in a wrapper that is to be proved, or in a defect.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,12 +8,13 @@ use istorage::{Result, SharedStorage, StorageDriver, WrappedDriver};
 
 use crate::storage::{Scale, Subject};
 
-type Wrap = Arc<dyn Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync>;
+/// Wraps the driver of a node. The number says by how many ms the calendar of the node is ahead.
+type WrapDriver = Box<dyn Fn(Arc<dyn StorageDriver>, i64) -> Arc<dyn StorageDriver> + Send + Sync>;
 
 /// A [`Subject`] with every storage wrapped.
 pub struct WrappedSubject<S> {
     inner: S,
-    wrap: Wrap,
+    wrap: WrapDriver,
 }
 
 impl<S: Subject> WrappedSubject<S> {
@@ -23,13 +24,19 @@ impl<S: Subject> WrappedSubject<S> {
         inner: S,
         wrap: impl Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync + 'static,
     ) -> WrappedSubject<S> {
-        WrappedSubject { inner, wrap: Arc::new(wrap) }
+        let (clock, wrap) = (inner.clock(), Arc::new(wrap));
+        WrappedSubject::with_drivers(inner, move |driver, wall_ahead_ms| {
+            let (clock, wrap) = (clock.with_wall_offset(wall_ahead_ms), Arc::clone(&wrap));
+            Arc::new(WrappedDriver::new(driver, move |storage| wrap(storage, clock.clone())))
+        })
     }
 
-    fn driver(&self, inner: Arc<dyn StorageDriver>, wall_ahead_ms: i64) -> Arc<dyn StorageDriver> {
-        let clock = self.inner.clock().with_wall_offset(wall_ahead_ms);
-        let wrap = Arc::clone(&self.wrap);
-        Arc::new(WrappedDriver::new(inner, move |storage| wrap(storage, clock.clone())))
+    /// Wraps the drivers of `inner`.
+    pub(crate) fn with_drivers<W>(inner: S, wrap: W) -> WrappedSubject<S>
+    where
+        W: Fn(Arc<dyn StorageDriver>, i64) -> Arc<dyn StorageDriver> + Send + Sync + 'static,
+    {
+        WrappedSubject { inner, wrap: Box::new(wrap) }
     }
 }
 
@@ -50,11 +57,11 @@ impl<S: Subject> Subject for WrappedSubject<S> {
     }
 
     async fn node(&self, wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
-        Ok(self.driver(self.inner.node(wall_ahead_ms).await?, wall_ahead_ms))
+        Ok((self.wrap)(self.inner.node(wall_ahead_ms).await?, wall_ahead_ms))
     }
 
     async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
-        Ok(self.driver(self.inner.spare().await?, 0))
+        Ok((self.wrap)(self.inner.spare().await?, 0))
     }
 
     async fn pass(&self, duration: Duration) {

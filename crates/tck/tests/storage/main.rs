@@ -11,10 +11,7 @@ use clock::{Clock, ManualClock};
 use istorage::{CallKind, Fault, Faulty, Result, StorageDriver, mem::MemDriver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tck::{
-    storage::{
-        Scale, ScratchKeyspace, Subject, WrappedSubject, trials,
-        wrong::{Defect, WrongSubject},
-    },
+    storage::{Scale, ScratchKeyspace, Subject, WrappedSubject, trials, wrong::Defect},
     trial::{self, Conclusion, Progress, Report, TrialRunner, run_all},
 };
 use tokio::runtime::Handle;
@@ -79,7 +76,7 @@ async fn conclusion(subject: impl Subject + 'static, trial: &str) -> Conclusion 
 }
 
 async fn on_defect(defect: Defect, trial: &'static str) -> Conclusion {
-    conclusion(WrongSubject::new(Mem::on_a_clock_of_its_own(), defect), trial).await
+    conclusion(defect.put_into(Mem::on_a_clock_of_its_own()), trial).await
 }
 
 /// Every trial on the correct storage, through the wrapper that also puts in the defects.
@@ -143,7 +140,7 @@ fn names_are_unique() -> std::result::Result<(), Failed> {
 
 /// Runs some trials on a storage with a `get` that panics or hangs.
 async fn report(defect: Defect) -> Report {
-    let wrong = WrongSubject::new(Mem::on_a_clock_of_its_own(), defect);
+    let wrong = defect.put_into(Mem::on_a_clock_of_its_own());
     let scratch = ScratchKeyspace::create(Arc::new(wrong)).await.expect("a keyspace");
     let scratch = scratch.bounded(Duration::from_millis(200));
     let names = [
@@ -188,7 +185,7 @@ fn fails_by_name(handle: &Handle, defect: Defect, why: &str) -> std::result::Res
 async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
     let driver = MemDriver::new(Clock::system());
     let mem = Mem { manual: None, driver: driver.clone() };
-    let subject = WrongSubject::new(mem, Defect::LongNamesRefused);
+    let subject = Defect::LongNamesRefused.put_into(mem);
     let scratch = ScratchKeyspace::create(Arc::new(subject)).await?;
     let wanted = trials().filter(|trial| trial.name().starts_with("lifecycle::"));
     let report = run_all(&scratch, wanted, |_| {}).await;

@@ -1,9 +1,6 @@
 //! The drivers with a defect, which open storages with the same defect.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
@@ -12,51 +9,16 @@ use istorage::{
 };
 
 use super::{Defect, storage::WrongStorage};
-use crate::storage::{Scale, Subject};
+use crate::storage::{Subject, WrappedSubject};
 
-/// A [`Subject`] with a [`Defect`].
-#[derive(Debug)]
-pub struct WrongSubject<S> {
-    right: S,
-    defect: Defect,
-}
-
-impl<S: Subject> WrongSubject<S> {
+impl Defect {
     /// Puts the defect into a correct subject.
-    pub fn new(right: S, defect: Defect) -> WrongSubject<S> {
-        WrongSubject { right, defect }
-    }
-
-    fn driver(&self, right: Arc<dyn StorageDriver>, wall_ahead_ms: i64) -> Arc<dyn StorageDriver> {
-        let (clock, defect) = (self.right.clock(), self.defect);
-        Arc::new(WrongDriver { right, clock, defect, wall_ahead_ms, closed: Arc::default() })
-    }
-}
-
-#[async_trait]
-impl<S: Subject> Subject for WrongSubject<S> {
-    fn clock(&self) -> Clock {
-        self.right.clock()
-    }
-
-    fn scale(&self) -> Scale {
-        self.right.scale()
-    }
-
-    async fn node(&self, wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
-        Ok(self.driver(self.right.node(wall_ahead_ms).await?, wall_ahead_ms))
-    }
-
-    async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
-        Ok(self.driver(self.right.spare().await?, 0))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        self.right.pass(duration).await;
-    }
-
-    fn max_concurrent_trials(&self) -> usize {
-        self.right.max_concurrent_trials()
+    pub fn put_into<S: Subject>(self, right: S) -> WrappedSubject<S> {
+        let clock = right.clock();
+        WrappedSubject::with_drivers(right, move |right, wall_ahead_ms| {
+            let (clock, closed) = (clock.clone(), Arc::default());
+            Arc::new(WrongDriver { right, clock, defect: self, wall_ahead_ms, closed })
+        })
     }
 }
 

@@ -1,16 +1,13 @@
 //! Deliberately wrong storages, which prove the trials: a trial that no defect fails proves
 //! nothing.
 //!
-//! Storages have had each [`Defect`], or are likely to have it. [`WrongSubject`] puts a defect into
-//! a correct storage.
+//! Storages have had each [`Defect`], or are likely to have it. [`Defect::put_into`] puts it into a
+//! correct subject.
 
 mod conditional;
 mod driver;
-mod reads;
 mod storage;
 mod writes;
-
-pub use driver::WrongSubject;
 
 /// A known mistake of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -212,24 +212,4 @@ impl WrongStorage {
         }
         Ok(if all.is_empty() { Outcome::Applied } else { Outcome::NotApplied(all) })
     }
-
-    /// For [`Defect::LimitsIgnored`]: the key, cut to the limits.
-    pub(super) fn cut(&self, mut key: Key) -> Key {
-        if self.has(Defect::LimitsIgnored) {
-            let limits = self.right.capabilities().row;
-            key.pkey.truncate(limits.pkey);
-            key.ccols.truncate(limits.ccols);
-            if key.pkey.is_empty() {
-                key.pkey = Bytes::from_static(b"empty");
-            }
-        }
-        key
-    }
-
-    fn cut_value(&self, mut value: Bytes) -> Bytes {
-        if self.has(Defect::LimitsIgnored) {
-            value.truncate(self.right.capabilities().row.value);
-        }
-        value
-    }
 }
