@@ -12,6 +12,8 @@ use opentelemetry::trace::SpanContext;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::Refused;
+
 /// A request to change one workspace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
@@ -204,6 +206,9 @@ impl Done {
         Version { epoch: self.epoch, plog: self.plog }
     }
 }
+
+/// The outcome of a command, as its sender is told.
+pub(crate) type Answered = Result<Done, Refused>;
 
 /// The most bytes of the result of a command. A command with a larger result is refused, and writes
 /// nothing. So a node knows how large the answer to a forwarded command can be. A sender can lower

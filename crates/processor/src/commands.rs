@@ -12,9 +12,10 @@ use tokio::sync::{
 
 use crate::{
     Busy, Command, FullQueue, Refused, Status,
-    queue::{Answered, QueuedCommand, Reply, Turn},
+    command::Answered,
+    queue::{QueuedCommand, Reply, Turn},
+    shared::PartitionShared,
     spans::CommandSpan,
-    status::PartitionShared,
 };
 
 /// The handle to which the commands of a partition are sent.

@@ -4,26 +4,17 @@
 //! Invariant: no command of a group is answered before the write outcome of the group is known.
 
 mod execute;
-mod lookup;
 mod read_ahead;
 
-use std::collections::VecDeque;
-
 use base::with_causes;
-use bytes::Bytes;
-use eventlog::{AppRow, EventPlace, Obstacle, Offset, PreparedEvent, WriteOutcome, WsId};
+use eventlog::{EventPlace, Obstacle, Offset, PreparedEvent, WriteOutcome, WsId};
 use hashbrown::HashMap;
-use isequencer::{Transaction, WsKind};
-use lru::LruCache;
+use isequencer::Transaction;
 
 use crate::{
-    Answer, Application, Busy, Done, Refused,
-    known_rows::KnownRows,
-    outdated::OutdatedRecord,
-    partition_context::PartitionContext,
-    queue::{Answered, QueuedCommand, Reply},
-    spans::CommandSpan,
-    state::Overlay,
+    Answer, Busy, Done, Refused, command::Answered, known_rows::KnownRows,
+    outdated::OutdatedRecord, partition_context::PartitionContext, queue::Reply,
+    spans::CommandSpan, state::Overlay,
 };
 
 /// Commands that are written together.
@@ -108,52 +99,6 @@ impl CommandGroup {
     /// The spans of the commands that wait for the write outcome.
     pub(crate) fn spans(&mut self) -> impl Iterator<Item = &mut CommandSpan> {
         self.waiting.iter_mut().map(|waiting| &mut waiting.reply.span)
-    }
-
-    /// Drops all rows that are known. Callers do so when no command waits.
-    pub(crate) fn forget_rows(&mut self) {
-        self.known_rows.clear();
-    }
-
-    /// Updates the known rows after the write of this group. Keeps the counter records that the
-    /// group wrote, and the rows that were read for a waiting command and that the group did not
-    /// write.
-    ///
-    /// If the write failed, the content of its rows is unknown. So no row is kept. The caller must
-    /// then have refused all waiting commands.
-    pub(crate) fn update_rows(
-        &mut self,
-        application: &Application,
-        kinds: &mut LruCache<WsId, WsKind>,
-        waiting: &VecDeque<QueuedCommand>,
-        is_written: bool,
-    ) {
-        if !is_written {
-            return self.forget_rows();
-        }
-        // The bytes that the last of the events left. Only the first of the events has read the
-        // row.
-        let mut counters: HashMap<AppRow, (&Bytes, bool)> = HashMap::new();
-        for (row, bytes, hides_ordered) in self.events.iter().flat_map(PreparedEvent::records) {
-            if application.is_counter(row) {
-                let counter = counters.entry(row).or_insert((bytes, false));
-                *counter = (bytes, counter.1 || hides_ordered);
-            } else {
-                self.known_rows.remove_read_ahead(&row);
-            }
-        }
-        for (row, (bytes, hides_ordered)) in counters {
-            self.known_rows.keep_counter(row, bytes, hides_ordered);
-        }
-        for (ws, key) in self.keys_in_group.keys() {
-            self.known_rows.remove_read_ahead(&AppRow::Answer(*ws, *key));
-        }
-        let read_for = waiting.iter().filter(|queued| queued.was_read_ahead);
-        self.known_rows.keep_read_ahead(read_for.flat_map(|QueuedCommand { command, .. }| {
-            let kind = kinds.get(&command.ws).copied();
-            read_ahead::rows_of(application, command, kind)
-        }));
-        self.known_rows.forget_unkept_counters(|row| application.is_counter(row));
     }
 
     /// Adds a fencing entry to a group without events, if the end of the log is not

@@ -29,6 +29,7 @@ mod queue;
 mod readers;
 mod refusal;
 mod remembered;
+mod shared;
 mod spans;
 mod state;
 mod status;

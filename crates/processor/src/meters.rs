@@ -17,7 +17,7 @@ use std::{fmt, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram};
 
-use crate::{Busy, Refused, Status, queue::Answered};
+use crate::{Busy, Refused, Status, command::Answered};
 
 pub(crate) struct PartitionMeters {
     status: Gauge,

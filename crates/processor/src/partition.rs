@@ -17,8 +17,8 @@ use crate::{
     meters::PartitionMeters,
     partition_context::PartitionContext,
     remembered,
+    shared::PartitionShared,
     state::LogEnd,
-    status::PartitionShared,
     worker::{GroupLimits, GroupPace, GroupRunner, Worker},
 };
 

@@ -8,10 +8,7 @@ use std::sync::{
 use clock::Instant;
 use tokio::sync::oneshot;
 
-use crate::{Busy, Command, Done, Refused, spans::CommandSpan};
-
-/// The answer to a command.
-pub(crate) type Answered = Result<Done, Refused>;
+use crate::{Busy, Command, Refused, command::Answered, spans::CommandSpan};
 
 /// The command waits for its turn.
 const WAITING: u8 = 0;

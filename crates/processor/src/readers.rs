@@ -134,7 +134,7 @@ impl Commands {
     /// Watches a log of the partition.
     #[must_use]
     pub fn watch(&self, log: LogName) -> LogWatch {
-        LogWatch::new(Arc::clone(&self.shared), log)
+        self.shared.watchers.watch(log)
     }
 
     /// Reads the records of a workspace, as [`Reader::records`](eventlog::Reader::records) does.

@@ -17,7 +17,7 @@ use opentelemetry::{
     trace::{Link, Span as _, SpanContext, Status, TraceContextExt as _, Tracer as _},
 };
 
-use crate::{Busy, Refused, queue::Answered};
+use crate::{Busy, Refused, command::Answered};
 
 /// The span of a command, if its request is traced.
 #[derive(Default)]

@@ -9,8 +9,6 @@ use std::{
 use eventlog::WsId;
 use tokio::sync::watch;
 
-use crate::status::PartitionShared;
-
 /// The logs of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogName {
@@ -24,8 +22,8 @@ pub enum LogName {
 ///
 /// Each workspace has a channel of its own, so that a reader is not woken by the events of other
 /// workspaces.
-#[derive(Debug, Default)]
-pub(crate) struct LogWatchers(Mutex<WatchersState>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogWatchers(Arc<Mutex<WatchersState>>);
 
 #[derive(Debug, Default)]
 struct WatchersState {
@@ -35,6 +33,21 @@ struct WatchersState {
 }
 
 impl LogWatchers {
+    /// Watches a log.
+    pub(crate) fn watch(&self, log: LogName) -> LogWatch {
+        let changes = {
+            let mut state = self.state();
+            match state.has_ended {
+                // The sender is dropped at once.
+                true => watch::channel(0).1,
+                false => {
+                    state.changes.entry(log).or_insert_with(|| watch::channel(0).0).subscribe()
+                }
+            }
+        };
+        LogWatch { watchers: self.clone(), log, changes: Some(changes) }
+    }
+
     /// Tells that events of these workspaces were applied.
     pub(crate) fn applied(&self, workspaces: impl IntoIterator<Item = WsId>) {
         let state = self.state();
@@ -80,7 +93,7 @@ impl WatchersState {
 
 /// Tells when the log of a partition or of a workspace may have more events.
 pub struct LogWatch {
-    shared: Arc<PartitionShared>,
+    watchers: LogWatchers,
     log: LogName,
     /// `None` only while the watch is being dropped.
     changes: Option<watch::Receiver<u64>>,
@@ -92,20 +105,6 @@ pub struct LogWatch {
 pub struct PartitionEnded;
 
 impl LogWatch {
-    pub(crate) fn new(shared: Arc<PartitionShared>, log: LogName) -> LogWatch {
-        let changes = {
-            let mut state = shared.watchers.state();
-            match state.has_ended {
-                // The sender is dropped at once.
-                true => watch::channel(0).1,
-                false => {
-                    state.changes.entry(log).or_insert_with(|| watch::channel(0).0).subscribe()
-                }
-            }
-        };
-        LogWatch { shared, log, changes: Some(changes) }
-    }
-
     /// The number of changes of the log. It counts from the first of the watches that exist at the
     /// same time.
     #[must_use]
@@ -141,7 +140,7 @@ impl LogWatch {
 
 impl Drop for LogWatch {
     fn drop(&mut self) {
-        let mut state = self.shared.watchers.state();
+        let mut state = self.watchers.state();
         // The receiver is dropped under the lock. Otherwise two last ones could each count the
         // other.
         self.changes = None;
@@ -159,40 +158,31 @@ impl fmt::Debug for LogWatch {
 
 #[cfg(test)]
 mod tests {
-    use clock::ManualClock;
     use futures::FutureExt;
 
     use super::*;
-    use crate::meters::PartitionMeters;
-
-    fn shared() -> Arc<PartitionShared> {
-        let clock = ManualClock::new(1).clock();
-        Arc::new(PartitionShared::new(clock, PartitionMeters::new("test"), 1))
-    }
 
     #[test]
     fn a_watch_is_told_of_the_events_of_its_log_and_of_no_others() {
-        let shared = shared();
-        let mut one = LogWatch::new(Arc::clone(&shared), LogName::Workspace(WsId(1)));
-        let mut all = LogWatch::new(Arc::clone(&shared), LogName::Partition);
-        shared.watchers.applied([WsId(2), WsId(2), WsId(3)]);
+        let watchers = LogWatchers::default();
+        let mut one = watchers.watch(LogName::Workspace(WsId(1)));
+        let mut all = watchers.watch(LogName::Partition);
+        watchers.applied([WsId(2), WsId(2), WsId(3)]);
         assert_eq!(one.changed(0).now_or_never(), None);
         assert_eq!(all.changed(0).now_or_never(), Some(Ok(1)));
-        shared.watchers.applied([WsId(2), WsId(1)]);
+        watchers.applied([WsId(2), WsId(1)]);
         assert_eq!(one.changed(0).now_or_never(), Some(Ok(1)));
         assert_eq!(one.changed(1).now_or_never(), None);
-        shared.watchers.applied_some();
+        watchers.applied_some();
         assert_eq!(one.changed(1).now_or_never(), Some(Ok(2)));
         assert_eq!(all.changes(), 3);
     }
 
     #[test]
     fn a_log_that_nobody_watches_any_more_is_forgotten() {
-        let shared = shared();
-        let watches: Vec<_> = (0..3)
-            .map(|_| LogWatch::new(Arc::clone(&shared), LogName::Workspace(WsId(1))))
-            .collect();
-        let count = || shared.watchers.state().changes.len();
+        let watchers = LogWatchers::default();
+        let watches: Vec<_> = (0..3).map(|_| watchers.watch(LogName::Workspace(WsId(1)))).collect();
+        let count = || watchers.state().changes.len();
         assert_eq!(count(), 1);
         drop(watches);
         assert_eq!(count(), 0);
@@ -200,16 +190,16 @@ mod tests {
 
     #[test]
     fn the_end_of_the_partition_ends_each_watch() {
-        let shared = shared();
-        let mut before = LogWatch::new(Arc::clone(&shared), LogName::Partition);
-        shared.watchers.applied([WsId(1)]);
+        let watchers = LogWatchers::default();
+        let mut before = watchers.watch(LogName::Partition);
+        watchers.applied([WsId(1)]);
         assert_eq!(before.ended().now_or_never(), None, "a change is not the end");
-        shared.watchers.end();
+        watchers.end();
         // What was applied before the end is still told.
         assert_eq!(before.changed(0).now_or_never(), Some(Ok(1)));
         assert_eq!(before.changed(1).now_or_never(), Some(Err(PartitionEnded)));
         assert_eq!(before.ended().now_or_never(), Some(()));
-        let mut after = LogWatch::new(shared, LogName::Partition);
+        let mut after = watchers.watch(LogName::Partition);
         assert_eq!(after.changed(0).now_or_never(), Some(Err(PartitionEnded)));
     }
 }

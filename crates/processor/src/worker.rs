@@ -5,6 +5,7 @@
 //! events were written.
 
 mod form;
+mod pace;
 mod runner;
 mod waits;
 
@@ -17,19 +18,11 @@ use isequencer::{Sequencer, StorageError};
 use tokio::sync::watch;
 use tracing::info;
 
-pub(crate) use form::GroupPace;
-pub(crate) use runner::GroupRunner;
-use runner::NextStep;
+pub(crate) use pace::GroupPace;
+use runner::{CHECK_INTERVAL, NextStep, StopReason};
+pub(crate) use runner::{GroupLimits, GroupRunner};
 
 use crate::{Status, partition_context::is_lasting, state::LogEnd};
-
-/// The interval at which a waiting task checks whether it can go on, and whether the leadership
-/// still lasts.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The status of the partition reports a write that takes longer than this time. If a part of a
-/// group's write is sent again, the status shows the error of the last attempt.
-const LONG_WRITE: Duration = Duration::from_secs(1);
 
 /// The interval of the leadership check while there is no command. A command that arrives causes a
 /// check at once. After a takeover the first of these checks also fences the end of the log, if no
@@ -39,16 +32,6 @@ const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// One part in `ANSWER_SHARE` of the time to stop is reserved for the answer to the caller. The
 /// rest is for storing numbers.
 const ANSWER_SHARE: u32 = 8;
-
-/// The limits of a group: its commands, its bytes, and the time during which commands are added.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupLimits {
-    pub(crate) commands: usize,
-    pub(crate) bytes: usize,
-    pub(crate) time: Duration,
-    /// The time for which commands wait while the partition is full.
-    pub(crate) queue_wait: Duration,
-}
 
 /// The way in which a partition ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,15 +52,6 @@ pub(crate) struct Worker {
     pub(crate) groups: GroupRunner,
     /// The deadline of the stop; `None` while the partition works.
     pub(crate) stop: watch::Receiver<Option<Instant>>,
-}
-
-/// The reason why the task ends.
-enum StopReason {
-    /// The partition was asked to stop.
-    Requested,
-    LeadershipLost(LeadershipLost),
-    /// It is not known whether an event was written.
-    Unproved(String),
 }
 
 impl Worker {

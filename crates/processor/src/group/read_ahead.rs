@@ -1,14 +1,17 @@
-//! Reads the rows and numbers that commands need before the commands run.
+//! Reads the rows and numbers that commands need before the commands run, and keeps the rows that
+//! the next group can use.
 //!
 //! One call reads many rows, and the numbers of many workspaces are read side by side. A command by
 //! itself makes one call for each row.
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use clock::Instant;
-use eventlog::{AppRow, Table, WsId};
-use hashbrown::HashSet;
+use eventlog::{AppRow, PreparedEvent, Table, WsId};
+use hashbrown::{HashMap, HashSet};
 use isequencer::{Transaction, WsKind};
+use lru::LruCache;
 
 use super::CommandGroup;
 use crate::{
@@ -127,12 +130,58 @@ impl CommandGroup {
         }
         transaction.read_ahead(workspaces).await;
     }
+
+    /// Drops all rows that are known. Callers do so when no command waits.
+    pub(crate) fn forget_rows(&mut self) {
+        self.known_rows.clear();
+    }
+
+    /// Updates the known rows after the write of this group. Keeps the counter records that the
+    /// group wrote, and the rows that were read for a waiting command and that the group did not
+    /// write.
+    ///
+    /// If the write failed, the content of its rows is unknown. So no row is kept. The caller must
+    /// then have refused all waiting commands.
+    pub(crate) fn update_rows(
+        &mut self,
+        application: &Application,
+        kinds: &mut LruCache<WsId, WsKind>,
+        waiting: &VecDeque<QueuedCommand>,
+        is_written: bool,
+    ) {
+        if !is_written {
+            return self.forget_rows();
+        }
+        // The bytes that the last of the events left. Only the first of the events has read the
+        // row.
+        let mut counters: HashMap<AppRow, (&Bytes, bool)> = HashMap::new();
+        for (row, bytes, hides_ordered) in self.events.iter().flat_map(PreparedEvent::records) {
+            if application.is_counter(row) {
+                let counter = counters.entry(row).or_insert((bytes, false));
+                *counter = (bytes, counter.1 || hides_ordered);
+            } else {
+                self.known_rows.remove_read_ahead(&row);
+            }
+        }
+        for (row, (bytes, hides_ordered)) in counters {
+            self.known_rows.keep_counter(row, bytes, hides_ordered);
+        }
+        for (ws, key) in self.keys_in_group.keys() {
+            self.known_rows.remove_read_ahead(&AppRow::Answer(*ws, *key));
+        }
+        let read_for = waiting.iter().filter(|queued| queued.was_read_ahead);
+        self.known_rows.keep_read_ahead(read_for.flat_map(|QueuedCommand { command, .. }| {
+            let kind = kinds.get(&command.ws).copied();
+            rows_of(application, command, kind)
+        }));
+        self.known_rows.forget_unkept_counters(|row| application.is_counter(row));
+    }
 }
 
 /// The rows that a command names itself: its stored answer, the descriptor, the rows that it
 /// changes or uses as parents, and the counter records of its new rows. The descriptor is needed
 /// only while the kind of the workspace is not known.
-pub(super) fn rows_of(
+fn rows_of(
     application: &Application,
     command: &Command,
     kind: Option<WsKind>,
@@ -159,9 +208,7 @@ pub(super) fn rows_of(
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use eventlog::{RecordId, istorage::FoundRow};
-    use lru::LruCache;
 
     use super::*;
 

@@ -8,16 +8,34 @@ use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::{CHECK_INTERVAL, GroupLimits, GroupPace, LONG_WRITE, StopReason};
+use super::pace::GroupPace;
 use crate::{
     Busy, Status,
     group::{CommandGroup, NodeRole},
     partition_context::{PartitionContext, is_lasting},
     queue::QueuedCommand,
+    shared::PartitionShared,
     spans::{GroupFacts, GroupSpan},
     state::LogEnd,
-    status::PartitionShared,
 };
+
+/// The interval at which a waiting task checks whether it can go on, and whether the leadership
+/// still lasts.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The status of the partition reports a write that takes longer than this time. If a part of a
+/// group's write is sent again, the status shows the error of the last attempt.
+const LONG_WRITE: Duration = Duration::from_secs(1);
+
+/// The limits of a group: its commands, its bytes, and the time during which commands are added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupLimits {
+    pub(crate) commands: usize,
+    pub(crate) bytes: usize,
+    pub(crate) time: Duration,
+    /// The time for which commands wait while the partition is full.
+    pub(crate) queue_wait: Duration,
+}
 
 /// The step that follows a group.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +47,15 @@ pub(super) enum NextStep {
     CheckReads,
     /// The partition must recover.
     Recover,
+}
+
+/// The reason why the task ends.
+pub(super) enum StopReason {
+    /// The partition was asked to stop.
+    Requested,
+    LeadershipLost(LeadershipLost),
+    /// It is not known whether an event was written.
+    Unproved(String),
 }
 
 /// The groups of a partition, one after another: from the waiting commands to the answers.

@@ -4,7 +4,10 @@
 use base::with_causes;
 use isequencer::SequencerBusy;
 
-use super::{CHECK_INTERVAL, StopReason, Worker};
+use super::{
+    Worker,
+    runner::{CHECK_INTERVAL, StopReason},
+};
 use crate::{FullQueue, Status, outdated::OutdatedRecord};
 
 impl Worker {
