@@ -12,7 +12,9 @@ use http_api::{
         clock::Clock,
         isequencer::WsKind,
         istorage::mem::MemDriver,
-        processor::{Application, CommandContext, Handler, HandlerError, Rejection, RowChange},
+        processor::{
+            Application, CommandContext, Declarations, Handler, HandlerError, Rejection, RowChange,
+        },
         sysvvm::AppName,
     },
 };
@@ -55,9 +57,8 @@ async fn send(api: SocketAddr, command: &str, body: &str) -> Result<String, Box<
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let shop = Application::new("[tables]".parse()?)?
-        .with_workspaces("Shop", WsKind(1), [])?
-        .with_command("shop.Greet".parse()?, Greet)?;
+    let shop = Declarations::new("[tables]".parse()?)?.with_workspaces("Shop", WsKind(1), [])?;
+    let shop = Application::new(shop).with_command("shop.Greet".parse()?, Greet)?;
     // A free port of this machine. Another process may take the port before the node binds it. A
     // real node has a fixed port.
     let api = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;

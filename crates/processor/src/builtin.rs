@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{
     CommandContext, Handler, HandlerError, Rejection, RejectionKind, RowChange,
-    application::{DESCRIPTOR, KIND, NAME, known},
+    system_tables::{DESCRIPTOR, KIND, NAME, known},
 };
 
 /// The name of the command that creates and updates rows.

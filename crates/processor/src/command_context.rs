@@ -1,141 +1,56 @@
 //! The context in which a handler works: it reads the workspace, draws numbers and writes rows.
 
-mod doc_numbers;
+mod draft;
+mod numbers;
 mod rows;
-mod sequence_fields;
 
-pub use rows::MOST_ROWS;
+use std::fmt;
 
-use std::{collections::HashMap, fmt};
+use docnumbers::{DocNumber, SeriesId};
+use eventlog::{Record, RecordId, Version, WsId};
+use isequencer::{SeqId, WsKind, standard};
 
-use clock::WallTime;
-use eventlog::{
-    Offset, Record, RecordChange, RecordId, StoredRecord, Version, WsId, istorage::FoundRow,
-};
-use isequencer::{DrawError, SeqId, WsKind, standard};
-
-use crate::{
-    Application, HandlerError, Rejection, RejectionKind, RowChange,
-    state::{GroupView, ReadRecord},
-};
-
-/// Gives numbers. The trait hides the lifetimes of the [command](isequencer::JoinedCommand) that
-/// has joined a transaction, so that handlers need not name them.
-pub(crate) trait Numbers: Send + Sync {
-    fn next(&mut self, seq: SeqId) -> Result<u64, DrawError>;
-}
-
-impl Numbers for isequencer::JoinedCommand<'_, '_> {
-    fn next(&mut self, seq: SeqId) -> Result<u64, DrawError> {
-        isequencer::JoinedCommand::next(self, seq)
-    }
-}
-
-/// Finds the position of an element by its id. A short list is searched element by element.
-#[derive(Debug, Default)]
-struct PositionIndex {
-    places: HashMap<RecordId, usize>,
-    /// The number of elements in the index.
-    count: usize,
-}
-
-impl PositionIndex {
-    fn find<T>(
-        &mut self,
-        all: &[T],
-        id_of: impl Fn(&T) -> RecordId,
-        id: RecordId,
-    ) -> Option<usize> {
-        const FEW: usize = 32;
-        if all.len() <= FEW {
-            return all.iter().position(|one| id_of(one) == id);
-        }
-        let new = all.iter().enumerate().skip(self.count);
-        self.places.extend(new.map(|(at, one)| (id_of(one), at)));
-        self.count = all.len();
-        self.places.get(&id).copied()
-    }
-}
+pub(crate) use self::draft::{EventDraft, EventHead, Numbers};
+pub use self::rows::MOST_ROWS;
+use crate::{Declarations, HandlerError, Rejection, RejectionKind, RowChange, state::GroupView};
 
 /// The command context: the view that a handler has of the workspace, and its way to write.
 pub struct CommandContext<'g> {
-    application: &'g Application,
-    ws: WsId,
-    /// The offset of the event in the log of the workspace, if the command makes one.
-    wlog: Offset,
-    kind: WsKind,
-    /// The time of the event, if the command makes one.
-    time: WallTime,
-    state: &'g GroupView<'g>,
-    numbers: &'g mut dyn Numbers,
-    /// The changes that the command writes.
-    pub(crate) changes: Vec<RecordChange>,
-    /// The stored rows of the records that the command replaces.
-    pub(crate) before: Vec<(RecordId, FoundRow)>,
-    /// The raw ids of the new rows, each with its real id.
-    pub(crate) ids: Vec<(RecordId, RecordId)>,
-    /// The positions in `changes`, by the id of the record.
-    changes_by_id: PositionIndex,
-    /// The positions in `ids`, by raw id.
-    ids_by_raw: PositionIndex,
-    /// The number of bytes in all rows that the command replaces.
-    bytes: usize,
+    pub(crate) draft: EventDraft<'g>,
     /// Whether writing rows failed. The command fails then, even if its handler ignores the error.
     pub(crate) has_failed: bool,
-}
-
-impl<'g> CommandContext<'g> {
-    /// Creates the context of a command that names `rows` rows. `time` is the time of its event.
-    pub(crate) fn new(
-        application: &'g Application,
-        (kind, ws, wlog): (WsKind, WsId, Offset),
-        time: WallTime,
-        state: &'g GroupView<'g>,
-        numbers: &'g mut dyn Numbers,
-        rows: usize,
-    ) -> CommandContext<'g> {
-        CommandContext {
-            application,
-            ws,
-            wlog,
-            kind,
-            time,
-            state,
-            numbers,
-            changes: Vec::with_capacity(rows),
-            before: Vec::new(),
-            ids: Vec::with_capacity(rows),
-            changes_by_id: PositionIndex::default(),
-            ids_by_raw: PositionIndex::default(),
-            bytes: 0,
-            has_failed: false,
-        }
-    }
 }
 
 impl fmt::Debug for CommandContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CommandContext")
-            .field("ws", &self.ws)
-            .field("changes", &self.changes)
+            .field("ws", &self.ws())
+            .field("changes", &self.draft.changes)
             .finish()
     }
 }
 
-impl CommandContext<'_> {
-    /// The application of the command.
-    pub fn application(&self) -> &Application {
-        self.application
+impl<'g> CommandContext<'g> {
+    /// Creates the context of a command that names `rows` rows.
+    pub(crate) fn new(
+        declarations: &'g Declarations,
+        head: EventHead,
+        state: &'g GroupView<'g>,
+        numbers: &'g mut dyn Numbers,
+        rows: usize,
+    ) -> CommandContext<'g> {
+        let draft = EventDraft::new(declarations, head, state, numbers, rows);
+        CommandContext { draft, has_failed: false }
     }
 
     /// The workspace of the command.
     pub fn ws(&self) -> WsId {
-        self.ws
+        self.draft.head.ws
     }
 
     /// The kind of the workspace.
     pub fn kind(&self) -> WsKind {
-        self.kind
+        self.draft.head.kind
     }
 
     /// Reads a record as it is after all earlier commands and after the changes of this command so
@@ -147,13 +62,7 @@ impl CommandContext<'_> {
         &self,
         id: RecordId,
     ) -> Result<Option<(Record, Option<Version>)>, HandlerError> {
-        if let Some(change) = self.changed(id) {
-            return Ok(Some((change.record.clone(), None)));
-        }
-        let found = self.state.read(self.ws, id).await?;
-        Ok(found.map(|ReadRecord { stored: StoredRecord { version, record, .. }, .. }| {
-            (record, Some(version))
-        }))
+        self.draft.get(id).await
     }
 
     /// The next number of a sequence that the application declared for workspaces of this kind. If
@@ -167,14 +76,18 @@ impl CommandContext<'_> {
                 format!("sequence {seq} belongs to the system: a handler cannot draw from it");
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         }
-        self.draw(seq)
+        self.draft.draw(seq)
     }
 
-    fn draw(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
-        Ok(self.numbers.next(seq).map_err(|no| match no {
-            DrawError::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
-            DrawError::Exhausted { .. } => Rejection::new(RejectionKind::NoNumber, no.to_string()),
-        })?)
+    /// The next number of a gapless series. The number belongs to the period of the time of the
+    /// event. The event of this command counts the number: if the command fails, the next command
+    /// draws the same number.
+    ///
+    /// # Errors
+    /// If the application has no such series, if the series is fast, or if the counter is full. A
+    /// handler may go on after an error: no number is drawn.
+    pub async fn next_number(&mut self, series: &SeriesId) -> Result<DocNumber, HandlerError> {
+        self.draft.next_number(series).await
     }
 
     /// Writes rows: first the new rows, which get ids in their order, and then the rows that
@@ -194,7 +107,9 @@ impl CommandContext<'_> {
         let is_of_system = |row: &RowChange| match row {
             RowChange::Create { table, .. } => table.package() == "sys",
             RowChange::Update { table: Some(table), .. } => table.package() == "sys",
-            RowChange::Update { table: None, id, .. } => self.application.is_record_of_system(*id),
+            RowChange::Update { table: None, id, .. } => {
+                self.draft.declarations.is_record_of_system(*id)
+            }
         };
         if rows.iter().any(is_of_system) {
             self.has_failed = true;
@@ -209,15 +124,11 @@ impl CommandContext<'_> {
         &mut self,
         rows: Vec<RowChange>,
     ) -> Result<&[(RecordId, RecordId)], HandlerError> {
-        let first = self.ids.len();
+        let first = self.draft.ids.len();
         // A handler may drop this future, and a part of the rows may be written then.
         let has_failed = std::mem::replace(&mut self.has_failed, true);
-        self.try_write(rows, first).await?;
+        rows::write(&mut self.draft, rows).await?;
         self.has_failed = has_failed;
-        Ok(&self.ids[first..])
-    }
-
-    fn changed(&self, id: RecordId) -> Option<&RecordChange> {
-        self.changes.iter().find(|change| change.record.id == id)
+        Ok(&self.draft.ids[first..])
     }
 }

@@ -9,7 +9,7 @@ use eventlog::{Record, RecordId, Value, WsId};
 
 use crate::{
     Busy, Commands, Refused, Rejection, RejectionKind,
-    application::{NEXT, PERIOD, SERIES},
+    system_tables::{NEXT, PERIOD, SERIES},
 };
 
 /// The next number of a gapless series.

@@ -5,7 +5,7 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{CommandContext, Rejection, RowChange};
+use crate::{CommandContext, HandlerError, RowChange};
 
 /// Runs the commands of one name. A handler sees the effects of all earlier commands. No other
 /// reader sees the effects of the command before its event is in the log.
@@ -28,15 +28,4 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
     ) -> Result<Bytes, HandlerError>;
-}
-
-/// The reason why a handler does not do a command.
-#[derive(Debug, thiserror::Error)]
-pub enum HandlerError {
-    /// The command cannot be done.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// A row that the command needs cannot be read.
-    #[error(transparent)]
-    Storage(#[from] eventlog::Error),
 }

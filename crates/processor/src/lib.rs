@@ -1,10 +1,10 @@
 //! Runs the commands of an application.
 //!
-//! An [`Application`] declares tables, kinds of workspaces, commands and series of document
-//! numbers. Each partition of an application is a [`Partition`] on the node that leads the
-//! partition. The task of the partition runs commands one after another, writes their events in
-//! groups, and answers each command when its event is applied. The task of the partition's
-//! sequencer reads the log and applies the events that are not applied.
+//! An [`Application`] has [`Declarations`] (tables, kinds of workspaces, sequences and series of
+//! document numbers) and the handlers of its commands. Each partition of an application is a
+//! [`Partition`] on the node that leads the partition. The task of the partition runs commands one
+//! after another, writes their events in groups, and answers each command when its event is applied.
+//! The task of the partition's sequencer reads the log and applies the events that are not applied.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -14,6 +14,7 @@ mod command;
 mod command_context;
 mod commands;
 mod damage;
+mod declarations;
 mod event_time;
 mod gapless;
 mod group;
@@ -33,21 +34,23 @@ mod shared;
 mod spans;
 mod state;
 mod status;
+mod system_tables;
 mod watchers;
 mod worker;
 mod write_allowance;
 
-pub use application::{
-    Application, DeclaredSequence, DeclaredSeries, InvalidApplication, SeriesPolicy,
-};
+pub use application::Application;
 pub use command::{Answer, Command, Done, IdempotencyKey, MOST_RESULT_BYTES, RowChange};
 pub use command_context::{CommandContext, MOST_ROWS};
 pub use commands::Commands;
-pub use handler::{Handler, HandlerError};
+pub use declarations::{
+    Declarations, DeclaredSequence, DeclaredSeries, InvalidApplication, SeriesPolicy,
+};
+pub use handler::Handler;
 pub use known_rows::KNOWN_ROWS_BYTES;
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
-pub use refusal::{Busy, FullQueue, Refused, Rejection, RejectionKind};
+pub use refusal::{Busy, FullQueue, HandlerError, Refused, Rejection, RejectionKind};
 pub use status::Status;
 pub use watchers::{LogName, LogWatch, PartitionEnded};
 pub use worker::PartitionEnd;

@@ -120,7 +120,7 @@ impl Partition {
         };
         let params = Params {
             partition: name.clone(),
-            sequences: application.sequences().clone(),
+            sequences: application.declarations().sequences().clone(),
             ..sequencer
         };
         let sequencer = Sequencer::new(params, Arc::clone(&numbers), clock.clone());

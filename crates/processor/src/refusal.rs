@@ -149,3 +149,14 @@ impl fmt::Display for Rejection {
 }
 
 impl std::error::Error for Rejection {}
+
+/// The reason why a handler does not do a command.
+#[derive(Debug, thiserror::Error)]
+pub enum HandlerError {
+    /// The command cannot be done.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// A row that the command needs cannot be read.
+    #[error(transparent)]
+    Storage(#[from] eventlog::Error),
+}

@@ -12,8 +12,8 @@ use futures::future::join_all;
 use isequencer::WsKind;
 use istorage::{KeyspaceName, SharedStorage, mem::MemDriver};
 use processor::{
-    Application, Command, CommandContext, Handler, HandlerError, IdempotencyKey, PartitionEnd,
-    RowChange,
+    Application, Command, CommandContext, Declarations, Handler, HandlerError, IdempotencyKey,
+    PartitionEnd, RowChange,
 };
 use shop::{
     AnswerLedger, NarrowStorage, ShopDatabase, ShopNodeSettings, StallPoint, StallingStorage,
@@ -74,8 +74,9 @@ async fn a_clock_that_steps_within_a_group_drops_no_answer() {
     let partitions = NonZeroU16::new(10).unwrap();
     let mut shop_db = ShopDatabase::new(driver, system, partitions, clock).await;
     let tables = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\n";
-    let application = Application::new(tables.parse().unwrap()).unwrap();
-    let application = application.with_workspaces("Shop", WsKind(1), []).unwrap();
+    let declared = Declarations::new(tables.parse().unwrap()).unwrap();
+    let declared = declared.with_workspaces("Shop", WsKind(1), []).unwrap();
+    let application = Application::new(declared);
     let handler = StepHandler(manual.clone());
     shop_db.application = Arc::new(application.with_command(qname("shop.Step"), handler).unwrap());
 

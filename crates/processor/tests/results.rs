@@ -9,8 +9,8 @@ use bytes::Bytes;
 use eventlog::{Offset, TrustLevel, WsId};
 use isequencer::WsKind;
 use processor::{
-    Application, Command, CommandContext, Handler, HandlerError, MOST_RESULT_BYTES, PartitionEnd,
-    Refused, RejectionKind, RowChange,
+    Application, Command, CommandContext, Declarations, Handler, HandlerError, MOST_RESULT_BYTES,
+    PartitionEnd, Refused, RejectionKind, RowChange,
 };
 use shop::{ShopDatabase, ShopNodeSettings, create_workspace, qname};
 
@@ -40,8 +40,9 @@ impl Handler for ResultHandler {
 async fn a_sender_lowers_the_limit_of_a_result_and_never_raises_it() {
     let mut shop_db = ShopDatabase::in_memory().await;
     let tables = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\n";
-    let application = Application::new(tables.parse().unwrap()).unwrap();
-    let application = application.with_workspaces("Shop", WsKind(1), []).unwrap();
+    let declared = Declarations::new(tables.parse().unwrap()).unwrap();
+    let declared = declared.with_workspaces("Shop", WsKind(1), []).unwrap();
+    let application = Application::new(declared);
     let application = application.with_command(qname("shop.Result"), ResultHandler).unwrap();
     shop_db.application = Arc::new(application);
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));

@@ -7,7 +7,9 @@ use std::{collections::BTreeMap, num::NonZeroUsize, ops::Range, sync::Arc, time:
 
 use eventlog::{TrustLevel, Value, WsId};
 use isequencer::{SeqId, Sequence, WsKind};
-use processor::{Application, Command, PartitionEnd, Refused, Rejection, RejectionKind, RowChange};
+use processor::{
+    Application, Command, Declarations, PartitionEnd, Refused, Rejection, RejectionKind, RowChange,
+};
 use shop::{ShopDatabase, ShopNode, ShopNodeSettings, cud, new_row, qname, text, update};
 
 const TABLES: &str = r#"
@@ -32,12 +34,12 @@ fn application(receipts: Range<u64>) -> Application {
         (name.parse().unwrap(), Sequence::within(SeqId(id), range).unwrap())
     };
     let shop = [sequence("Receipt", 256, receipts), sequence("Parcel", 257, 1_000..9_999)];
-    let application = Application::new(TABLES.parse().unwrap()).unwrap();
-    let application = application.with_workspaces("Shop", WsKind(1), shop).unwrap();
+    let declared = Declarations::new(TABLES.parse().unwrap()).unwrap();
+    let declared = declared.with_workspaces("Shop", WsKind(1), shop).unwrap();
     let store = [sequence("Parcel", 256, 70..80)];
-    let application = application.with_workspaces("Store", WsKind(2), store).unwrap();
-    application.check_number_fields().unwrap();
-    application
+    let declared = declared.with_workspaces("Store", WsKind(2), store).unwrap();
+    declared.check_number_fields().unwrap();
+    Application::new(declared)
 }
 
 async fn database(receipts: Range<u64>) -> ShopDatabase {

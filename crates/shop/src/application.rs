@@ -9,7 +9,9 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::{Name, Parent, QName, RecordId, Schema, Value, Version, WsId};
 use isequencer::{SeqId, Sequence, WsKind, standard};
-use processor::{Application, Command, CommandContext, Handler, HandlerError, RowChange};
+use processor::{
+    Application, Command, CommandContext, Declarations, Handler, HandlerError, RowChange,
+};
 
 /// The sequence that the shop itself declares.
 const INVOICES: SeqId = SeqId(256);
@@ -181,15 +183,16 @@ impl Handler for TwoWritesHandler {
 pub fn shop() -> Arc<Application> {
     let schema: Schema = SCHEMA.parse().expect("the schema is right");
     let invoices = Sequence::counting_from(INVOICES, 1).expect("it counts from 1");
-    let shop = Application::new(schema).expect("no table is the system's");
+    let shop = Declarations::new(schema).expect("no table is the system's");
     let sequences = [(name("Note"), invoices)];
     let shop = shop.with_workspaces("Shop", WsKind(1), sequences).expect("the kind is new");
+    let shop = Application::new(numbers::declare(shop));
     let shop = shop.with_command(qname("shop.Note"), InvoiceHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Swallow"), ErrorIgnoringHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Never"), EndlessHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Twice"), TwoWritesHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Fail"), PanickingHandler).expect("it is new");
-    Arc::new(numbers::add(shop))
+    Arc::new(shop.with_command(qname("shop.Draw"), numbers::DrawHandler).expect("it is new"))
 }
 
 /// A command that writes rows.

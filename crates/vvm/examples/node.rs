@@ -4,7 +4,9 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use vvm::processor::{Application, Command, CommandContext, Handler, HandlerError, RowChange};
+use vvm::processor::{
+    Application, Command, CommandContext, Declarations, Handler, HandlerError, RowChange,
+};
 use vvm::{
     AppSettings, NodeSettings, Vvm, async_trait, bytes::Bytes, clock::Clock, eventlog::WsId,
     isequencer::WsKind, istorage::mem::MemDriver, sysvvm::AppName,
@@ -28,9 +30,8 @@ impl Handler for Greet {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let shop = Application::new("[tables]".parse()?)?
-        .with_workspaces("Shop", WsKind(1), [])?
-        .with_command("shop.Greet".parse()?, Greet)?;
+    let shop = Declarations::new("[tables]".parse()?)?.with_workspaces("Shop", WsKind(1), [])?;
+    let shop = Application::new(shop).with_command("shop.Greet".parse()?, Greet)?;
     let clock = Clock::system();
     let deadline = clock.now() + Duration::from_secs(10);
     let driver = Arc::new(MemDriver::new(clock.clone()));

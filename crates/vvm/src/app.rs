@@ -217,6 +217,7 @@ impl App {
             level: self.level().to_string(),
             sequences: self
                 .application()
+                .declarations()
                 .declared_sequences()
                 .iter()
                 .map(DeclaredSequenceStatus::of)

@@ -164,7 +164,7 @@ async fn open(
     deadline: Instant,
 ) -> Result<(sysvvm::OpenedApp, Deployment, OpenedSeries), Problem> {
     let (name, partitions) = (app.name(), app.settings.partitions);
-    let check = app.application().check_number_fields();
+    let check = app.application().declarations().check_number_fields();
     check.map_err(|why| refused(name, &why))?;
     let opened = loop {
         match system.open_app(name, deadline).await {
@@ -186,7 +186,7 @@ async fn open(
     let (storage, clock) = (Arc::clone(system.storage()), node.clock().clone());
     let prefix = system.document_numbers(&opened.entry);
     let rows = DocNumberRows::new(storage, clock, prefix, call_timeout);
-    let (level, schema) = (app.settings.level, app.application().schema().clone());
+    let (level, schema) = (app.settings.level, app.application().declarations().schema().clone());
     let deployment = Deployment::new(level, schema);
     let not_deployed = |why| not_deployed(name, why);
     series::check(app, &rows, deadline).await?;

@@ -39,7 +39,7 @@ pub(crate) async fn check(
     rows: &DocNumberRows,
     deadline: Instant,
 ) -> Result<(), Problem> {
-    for DeclaredSeries { series, policy } in app.application().series() {
+    for DeclaredSeries { series, policy } in app.application().declarations().series() {
         let policy = match policy {
             SeriesPolicy::Gapless { .. } => Policy::Gapless,
             SeriesPolicy::Fast(settings) => {
@@ -61,7 +61,7 @@ impl OpenedSeries {
         deadline: Instant,
     ) -> Result<OpenedSeries, Problem> {
         let mut fast = BTreeMap::new();
-        for DeclaredSeries { series, policy } in app.application().series() {
+        for DeclaredSeries { series, policy } in app.application().declarations().series() {
             let refused = |why| refused(app, why);
             match policy {
                 SeriesPolicy::Gapless { .. } => {

@@ -12,7 +12,8 @@ use http_server::{
 use hyper::HeaderMap;
 use istorage::mem::MemDriver;
 use processor::{
-    Application, CommandContext, Handler, HandlerError, RowChange, SeriesPolicy, bytes::Bytes,
+    Application, CommandContext, Declarations, Handler, HandlerError, RowChange, SeriesPolicy,
+    bytes::Bytes,
 };
 use shop::http_client::try_request;
 use tck::trial::free_address;
@@ -110,18 +111,18 @@ fn shop() -> Application {
     let sequences = [("Delivery".parse().unwrap(), sequence)];
     let series = |id, template| Series::new(Definition::new(id, template)).unwrap();
     let gapless = SeriesPolicy::Gapless { counter: RecordId(65_601) };
-    let shop = Application::new(TABLES.parse().unwrap()).unwrap();
+    let shop = Declarations::new(TABLES.parse().unwrap()).unwrap();
     let shop = shop.with_workspaces("Shop", WsKind(1), sequences).unwrap();
-    let shop = shop.with_command("shop.Echo".parse().unwrap(), EchoHandler).unwrap();
     let fast = SeriesPolicy::Fast(FastSettings::default());
     let shop = shop.with_series(series("order", "O-{counter:5}"), fast).unwrap();
-    shop.with_series(series("bill", "B-{counter:5}"), gapless).unwrap()
+    let shop = shop.with_series(series("bill", "B-{counter:5}"), gapless).unwrap();
+    Application::new(shop).with_command("shop.Echo".parse().unwrap(), EchoHandler).unwrap()
 }
 
 /// An application without tables and series.
 fn empty() -> Application {
-    let empty = Application::new(Schema::default()).unwrap();
-    empty.with_workspaces("Empty", WsKind(1), []).unwrap()
+    let empty = Declarations::new(Schema::default()).unwrap();
+    Application::new(empty.with_workspaces("Empty", WsKind(1), []).unwrap())
 }
 
 pub(crate) struct DescribedNode {

@@ -9,7 +9,7 @@ use std::{
 
 use eventlog::Schema;
 use isequencer::WsKind;
-use processor::{Application, InvalidApplication};
+use processor::{Application, Declarations, InvalidApplication};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 use vvm::AppSettings;
@@ -61,37 +61,36 @@ impl AppConfig {
         })?;
         let (tables, mistakes) = Schema::read(&text);
         let mut mistakes: Vec<_> = mistakes.into_iter().map(InvalidApplication::from).collect();
-        // Wrong tables make no application. The declarations of the configuration make one all the
-        // same, and the rest of the tables is checked against it.
-        let none = || Application::new(Schema::default()).map_err(|error| wrong(&error));
-        let (mut application, refused) = match mistakes.is_empty().then(|| tables.clone()) {
+        // Wrong tables make no application. The rest of the configuration is declared all the same,
+        // and the rest of the tables is checked against it.
+        let none = || Declarations::new(Schema::default()).map_err(|error| wrong(&error));
+        let (mut declared, refused) = match mistakes.is_empty().then(|| tables.clone()) {
             None => (none()?, Ok(())),
-            Some(whole) => match Application::new(whole) {
-                Ok(application) => (application, Ok(())),
+            Some(whole) => match Declarations::new(whole) {
+                Ok(declared) => (declared, Ok(())),
                 Err(refused) => (none()?, Err(refused)),
             },
         };
         app_sequences::check_kinds(&self.sequences, &self.workspaces)?;
         let none = KindSequences::new();
         for (kind, number) in &self.workspaces {
-            let declared = self.sequences.get(kind).unwrap_or(&none);
-            let sequences = app_sequences::sequences(kind, declared)?;
-            let with_kind = application.with_workspaces(kind, WsKind(*number), sequences);
-            application =
-                with_kind.map_err(|error| app_sequences::refused(kind, declared, &error))?;
+            let named = self.sequences.get(kind).unwrap_or(&none);
+            let sequences = app_sequences::sequences(kind, named)?;
+            let with_kind = declared.with_workspaces(kind, WsKind(*number), sequences);
+            declared = with_kind.map_err(|error| app_sequences::refused(kind, named, &error))?;
         }
         for (id, config) in &self.series {
             let wrong =
                 |(key, why)| (format!("series.{id}.{key}").trim_end_matches('.').into(), why);
             let series = config.series(id).map_err(wrong)?;
             let policy = config.policy().map_err(wrong)?;
-            let with_series = application.with_series(series, policy);
-            application = with_series.map_err(|error| wrong(("", error.to_string())))?;
+            let with_series = declared.with_series(series, policy);
+            declared = with_series.map_err(|error| wrong(("", error.to_string())))?;
         }
-        mistakes.extend(application.mistakes_of(&tables));
+        mistakes.extend(declared.mistakes_of(&tables));
         let mistakes = base::none_of(mistakes, InvalidApplication::Several);
         mistakes.and(refused).map_err(|error| wrong(&error))?;
-        Ok(application)
+        Ok(Application::new(declared))
     }
 }
 

@@ -3,7 +3,7 @@
 use eventlog::RecordId;
 use isequencer::{SeqId, Sequence, WsKind};
 use processor::{
-    Application, SeriesPolicy,
+    Application, Declarations, SeriesPolicy,
     docnumbers::{Definition, FastSettings, Reset, Series},
 };
 use sysvvm::AppName;
@@ -23,11 +23,11 @@ const DELIVERY: &str = "Delivery";
 pub(crate) fn demo() -> (AppName, Application) {
     let name = AppName::new("demo", "shop").expect("the name is valid");
     let tables = include_str!("../../config/demo.toml").parse().expect("the tables are valid");
-    let application = Application::new(tables).expect("no table is the system's");
+    let declared = Declarations::new(tables).expect("no table is the system's");
     let deliveries = Sequence::within(SeqId(256), 1..1_000_000).expect("the range is valid");
     let deliveries = (DELIVERY.parse().expect("the name is valid"), deliveries);
-    let application = application.with_workspaces("Shop", WsKind(1), [deliveries]);
-    let application = application.expect("the kind is new");
+    let declared = declared.with_workspaces("Shop", WsKind(1), [deliveries]);
+    let declared = declared.expect("the kind is new");
     let bill = Definition {
         reset: Reset::Year,
         start: 1,
@@ -36,7 +36,8 @@ pub(crate) fn demo() -> (AppName, Application) {
     let bill = Series::new(bill).expect("the year is in the text");
     let order = Series::new(Definition::daily("order", "ORDER")).expect("the day is in the text");
     let gapless = SeriesPolicy::Gapless { counter: BILL_COUNTER };
-    let application = application.with_series(bill, gapless).expect("the series is new");
+    let declared = declared.with_series(bill, gapless).expect("the series is new");
     let fast = SeriesPolicy::Fast(FastSettings::default());
-    (name, application.with_series(order, fast).expect("the series is new"))
+    let declared = declared.with_series(order, fast).expect("the series is new");
+    (name, Application::new(declared))
 }

@@ -110,8 +110,8 @@ fn the_shipped_file_for_a_cluster_is_complete_and_can_be_used() {
 fn the_demo_is_a_valid_application() {
     let (name, application) = demo();
     assert_eq!(name.to_string(), "demo/shop");
-    assert!(application.schema().table(&"shop.Article".parse().unwrap()).is_some());
-    assert_eq!(application.check_number_fields(), Ok(()));
+    assert!(application.declarations().schema().table(&"shop.Article".parse().unwrap()).is_some());
+    assert_eq!(application.declarations().check_number_fields(), Ok(()));
 }
 
 /// The key `workspaces` was reported.
@@ -229,12 +229,15 @@ fn the_commented_out_settings_are_the_defaults() {
     assert_eq!(config.apps[0].name.to_string(), "demo/shop");
     let folder = shipped("");
     let series = |application: &processor::Application| {
-        let series = application.series();
+        let series = application.declarations().series();
         series.map(|one| (one.series.definition().clone(), one.policy.clone())).collect::<Vec<_>>()
     };
     let application = config.apps[0].application(&folder).unwrap();
-    assert_eq!(application.declared_sequences(), demo().1.declared_sequences());
-    assert_eq!(application.declared_sequences().len(), 1);
+    assert_eq!(
+        application.declarations().declared_sequences(),
+        demo().1.declarations().declared_sequences()
+    );
+    assert_eq!(application.declarations().declared_sequences().len(), 1);
     let of_file = series(&application);
     assert_eq!(of_file, series(&demo().1));
     assert_eq!(of_file.len(), 2);

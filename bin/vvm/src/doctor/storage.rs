@@ -145,7 +145,8 @@ impl StorageCheck<'_> {
             let why = format!("it has {stored} partitions, and the configuration says {wanted}");
             return not_deployed(name, why);
         }
-        let deployment = Deployment::new(app.level, app.application.schema().clone());
+        let deployment =
+            Deployment::new(app.level, app.application.declarations().schema().clone());
         match deployment.check(&opened.storage, deadline).await {
             Ok(Some(Deployment { level, .. })) if level != app.level => {
                 let lease = serve::settings_for(self.config, self.target, level);

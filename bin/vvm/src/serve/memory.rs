@@ -41,7 +41,7 @@ pub(crate) fn most_memory(
 
 /// Returns the most memory of the counters that all fast series hold.
 fn numbers(apps: &[AppSettings]) -> usize {
-    let series = apps.iter().flat_map(|app| app.application.series());
+    let series = apps.iter().flat_map(|app| app.application.declarations().series());
     let bytes = series.map(|declared| match &declared.policy {
         SeriesPolicy::Fast(settings) => settings.most_memory(),
         SeriesPolicy::Gapless { .. } => 0,

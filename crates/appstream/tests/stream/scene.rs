@@ -62,7 +62,7 @@ impl Scene {
     /// A shop without events.
     pub(crate) async fn deployed(level: TrustLevel, in_view: bool) -> Scene {
         let scene = Scene::open(empty(), level, in_view).await;
-        let schema = scene.db.application.schema().clone();
+        let schema = scene.db.application.declarations().schema().clone();
         let deployment = Deployment::new(level, schema);
         deployment.store(&scene.db.app.storage, &scene.db.clock, FAR).await.unwrap();
         scene

@@ -176,7 +176,7 @@ async fn a_row_that_the_storage_cannot_hold_is_refused() {
 #[tokio::test]
 async fn a_large_row_that_follows_from_no_event_is_refused() {
     let scene = Scene::deployed(TrustLevel::Zero, false).await;
-    let schema = scene.db.application.schema().to_string().len();
+    let schema = scene.db.application.declarations().schema().to_string().len();
     let refused = import_of_small_rows(&empty(), &scene.export().await).await;
     let ImportError::RowTooLarge { row, .. } = refused else { panic!("{refused:?}") };
     // The row of the deployment also has room for a change of the level.

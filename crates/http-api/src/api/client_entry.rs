@@ -195,7 +195,7 @@ fn check_changeable(app: &App, operation: &ApiOperation) -> Result<(), ProblemDe
     else {
         return Ok(());
     };
-    match app.application().schema().table(name) {
+    match app.application().declarations().schema().table(name) {
         Some(table) if !is_changeable(table) => {
             let reason = format!("clients cannot change records of {name}: read them with GET");
             Err(ProblemDetails::method_not_allowed("GET, HEAD", reason))

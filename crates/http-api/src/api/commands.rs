@@ -42,7 +42,7 @@ pub(super) fn params_and_rows(
     args: Option<&RawValue>,
     rows: Vec<JsonObject<RowBody>>,
 ) -> Result<(Bytes, Vec<RowChange>), ProblemDetails> {
-    let schema = app.application().schema();
+    let schema = app.application().declarations().schema();
     let rows = rows.into_iter().map(|JsonObject(row)| row.into_change(schema));
     let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
     Ok((params.unwrap_or_default(), rows.collect::<Result<_, _>>()?))

@@ -83,7 +83,7 @@ impl<'r> ApiRequest<'r> {
 
     /// Finds a table in the schema of the application.
     pub(super) fn table(&self, name: &QName) -> Result<&'r Table, ProblemDetails> {
-        rows::table_of(self.app.application().schema(), name.as_str())
+        rows::table_of(self.app.application().declarations().schema(), name.as_str())
     }
 }
 

@@ -90,7 +90,7 @@ async fn read_one(
 
 async fn read_several(api: &ApiContext, request: &ApiRequest<'_>, reader: &Reader) -> Answer {
     let ws = request.ws;
-    let query = DocsQuery::of(request.app.application().schema(), request.query())?;
+    let query = DocsQuery::of(request.app.application().declarations().schema(), request.query())?;
     let records = |ids: Vec<RecordId>| async move {
         reader.records_by_ids(ws, &ids).await.map_err(read_problem)
     };

@@ -56,7 +56,7 @@ fn one() -> u32 {
 
 pub(super) async fn list_series(api: &ApiContext, request: &ApiRequest<'_>) -> Answer {
     in_workspace(api, request, api.deadline(request)).await?;
-    let series: Vec<_> = request.app.application().series().map(json_of_series).collect();
+    let series: Vec<_> = request.app.application().declarations().series().map(json_of_series).collect();
     Ok(json_response(StatusCode::OK, &json!({ "series": series })))
 }
 
@@ -168,7 +168,7 @@ pub(super) fn numbers_drawn(app: &App, id: &SeriesId, body: &Bytes) -> Option<u3
 }
 
 fn series_of<'a>(app: &'a App, id: &SeriesId) -> Result<&'a DeclaredSeries, ProblemDetails> {
-    app.application().find_series(id).ok_or_else(|| {
+    app.application().declarations().find_series(id).ok_or_else(|| {
         let reason = format!("the application {} has no series `{id}`", app.name());
         ProblemDetails::not_found(reason)
     })

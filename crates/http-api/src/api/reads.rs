@@ -80,7 +80,7 @@ pub(super) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Ans
     let ws = request.ws;
     let partition = owned(api, request).await?;
     let deadline = api.deadline(request);
-    let query = DocsQuery::of(request.app.application().schema(), request.query())?;
+    let query = DocsQuery::of(request.app.application().declarations().schema(), request.query())?;
     let records = |ids: Vec<RecordId>| {
         let partition = &partition;
         async move { partition.records_by_ids(ws, &ids).await.map_err(read_problem) }

@@ -43,13 +43,13 @@ impl<'a> Subject<'a> {
             let is_possible = |name: &&QName| name.as_str() != CUD || has_rows(app);
             application.commands().filter(is_possible).map(Subject::Command).collect()
         } else if endpoint.path.contains(&Segment::Table) {
-            let tables = application.schema().tables();
+            let tables = application.declarations().schema().tables();
             tables.filter(|table| is_of(endpoint, table)).map(Subject::Table).collect()
         } else if endpoint.path.contains(&Segment::Series) {
             let is_drawn = |one: &&DeclaredSeries| {
                 endpoint.body != Some(BodyKind::Draw) || matches!(one.policy, SeriesPolicy::Fast(_))
             };
-            application.series().filter(is_drawn).map(Subject::Series).collect()
+            application.declarations().series().filter(is_drawn).map(Subject::Series).collect()
         } else {
             vec![Subject::None]
         }
@@ -277,7 +277,7 @@ fn command(app: &DescribedApp<'_>, command: &str) -> (Json, bool) {
             (object(json!({ "rows": rows }), &["rows"]), true)
         }
         CREATE_WORKSPACE => {
-            let kinds: Vec<&String> = app.application.kinds().keys().collect();
+            let kinds: Vec<&String> = app.application.declarations().kinds().keys().collect();
             let kind = json!({ "type": "string", "enum": kinds });
             let args = json!({ "kind": kind, "name": text("The name of the workspace.") });
             (object(json!({ "args": object(args, &["kind"]) }), &["args"]), true)

@@ -12,7 +12,7 @@ pub(super) fn is_of_system(table: &Table) -> bool {
 
 /// Whether an application has a table for rows of commands.
 pub(super) fn has_rows(app: &DescribedApp<'_>) -> bool {
-    app.application.schema().tables().any(|table| !is_of_system(table))
+    app.application.declarations().schema().tables().any(|table| !is_of_system(table))
 }
 
 /// Whether clients may change the records of a table.
@@ -22,7 +22,7 @@ pub(crate) fn is_changeable(table: &Table) -> bool {
 
 /// All schemas of an application.
 pub(super) fn schemas(app: &DescribedApp<'_>) -> Map<String, Json> {
-    let definition = app.application.schema();
+    let definition = app.application.declarations().schema();
     let mut schemas = Map::new();
     let (mut records, mut rows) = (Vec::new(), Vec::new());
     for table in definition.tables() {

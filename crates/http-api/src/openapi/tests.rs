@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use processor::Application;
+use processor::{Application, Declarations};
 use serde_json::Value as Json;
 use shop::shop;
 use vvm::eventlog::Schema;
@@ -14,7 +14,7 @@ use crate::route::ENDPOINTS;
 const WORKSPACE: &str = "/api/v2/apps/acme/shop/workspaces/{workspace}";
 
 fn described(needs_token: bool) -> Json {
-    let (first, second) = (shop(), Application::new(Schema::default()).unwrap());
+    let (first, second) = (shop(), Application::new(Declarations::new(Schema::default()).unwrap()));
     let (acme, empty) = ("acme/shop".parse().unwrap(), "acme/empty".parse().unwrap());
     let apps = [
         DescribedApp { name: &acme, application: &first },

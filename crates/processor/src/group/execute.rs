@@ -10,7 +10,7 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
     AppRow, DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange,
-    RecordId, StoredRecord, Value, Version, WsId, istorage::FoundRow,
+    RecordId, StoredRecord, Value, Version, istorage::FoundRow,
 };
 use futures::FutureExt;
 use isequencer::{JoinError, StorageError, Transaction, WsKind, standard};
@@ -20,12 +20,12 @@ use super::{CommandGroup, CommandOutcome, WaitingCommand};
 use crate::{
     Answer, Busy, Command, CommandContext, Done, Handler, HandlerError, MOST_RESULT_BYTES, Refused,
     Rejection, RejectionKind,
-    application::{DESCRIPTOR_ID, KIND},
     builtin::{CREATE_WORKSPACE, NewWorkspace},
-    command_context::Numbers,
+    command_context::{EventDraft, EventHead, Numbers},
     outdated::OutdatedRecord,
     partition_context::PartitionContext,
     queue::QueuedCommand,
+    system_tables::{DESCRIPTOR_ID, KIND},
 };
 
 /// The reason why running a command made no event.
@@ -187,10 +187,9 @@ impl CommandGroup {
         if self.events.is_empty() {
             partition.time.advance(partition.clock.wall());
         }
-        let workspace = (kind, ws, wlog);
-        let (command, HandlerEffects { changes, before, answer }) = self
-            .handle(partition, handler.as_ref(), workspace, &mut joined, command, until)
-            .await?;
+        let head = EventHead { kind, ws, wlog, time: partition.time.last() };
+        let (command, HandlerEffects { changes, before, answer }) =
+            self.handle(partition, handler.as_ref(), head, &mut joined, command, until).await?;
         let place = {
             let (epoch, plog) = (partition.log.epoch(), joined.offset());
             EventPlace { epoch, plog, ws, wlog }
@@ -203,10 +202,9 @@ impl CommandGroup {
             body: own.body,
             answer: answer.to_bytes(),
         });
-        let time = partition.time.last();
         let event = Event {
             place,
-            time,
+            time: head.time,
             request,
             principal,
             idempotency,
@@ -286,7 +284,7 @@ impl CommandGroup {
         let ws = command.ws;
         if command.name.as_str() == CREATE_WORKSPACE {
             let NewWorkspace { kind, .. } = NewWorkspace::read(&command.params)?;
-            let known = partition.application.kinds().get(&kind).copied();
+            let known = partition.application.declarations().kinds().get(&kind).copied();
             return known.ok_or_else(|| {
                 let what = format!("the application has no kind of workspaces `{kind}`");
                 Rejection::invalid(what).into()
@@ -301,7 +299,9 @@ impl CommandGroup {
         };
         let StoredRecord { record, .. } = &read.stored;
         let kind = match record.fields.get(KIND) {
-            Some(Value::String(kind)) => partition.application.kinds().get(kind).copied(),
+            Some(Value::String(kind)) => {
+                partition.application.declarations().kinds().get(kind).copied()
+            }
             _ => None,
         };
         let Some(kind) = kind else {
@@ -319,22 +319,21 @@ impl CommandGroup {
         &self,
         partition: &PartitionContext,
         handler: &dyn Handler,
-        workspace: (WsKind, WsId, Offset),
+        head: EventHead,
         numbers: &mut dyn Numbers,
         mut command: Command,
         until: Instant,
     ) -> Result<(Command, HandlerEffects), RunError> {
-        let application = &partition.application;
+        let declarations = partition.application.declarations();
         // The rows for commands of the system were read ahead. A handler of the application reads
         // by itself, and the rest of the group would wait for these reads. So only such a handler
         // is deferred.
-        let may_come_back = until < command.deadline && !application.is_of_system(&command.name);
+        let may_come_back = until < command.deadline && command.name.package() != "sys";
         let rows = mem::take(&mut command.rows);
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
         let view = partition.view(&self.overlay, &self.known_rows);
-        let (time, count) = (partition.time.last(), rows.len());
-        let mut context = CommandContext::new(application, workspace, time, &view, numbers, count);
+        let mut context = CommandContext::new(declarations, head, &view, numbers, rows.len());
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };
         let result = match partition.clock.timeout_at(until, ran).await {
@@ -350,7 +349,7 @@ impl CommandGroup {
                 });
             }
         };
-        let CommandContext { changes, before, ids, has_failed, .. } = context;
+        let CommandContext { draft: EventDraft { changes, before, ids, .. }, has_failed } = context;
         if has_failed {
             let name = &command.name;
             let what = format!("the handler of {name} went on after rows could not be written");
@@ -358,7 +357,7 @@ impl CommandGroup {
         }
         check_result(&command, &result)?;
         let answer = Answer { ids, result, ..Answer::default() };
-        let answer = answer.with_drawn(application.schema(), &changes);
+        let answer = answer.with_drawn(declarations.schema(), &changes);
         Ok((command, HandlerEffects { changes, before, answer }))
     }
 

@@ -15,8 +15,8 @@ use lru::LruCache;
 
 use super::CommandGroup;
 use crate::{
-    Application, Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE,
-    known_rows::ROWS, partition_context::PartitionContext, queue::QueuedCommand,
+    Command, Declarations, RowChange, builtin::CREATE_WORKSPACE, known_rows::ROWS,
+    partition_context::PartitionContext, queue::QueuedCommand, system_tables::DESCRIPTOR_ID,
 };
 
 /// The rows and numbers that commands need and that are not in memory.
@@ -77,7 +77,7 @@ impl CommandGroup {
     ) {
         let ws = command.ws;
         let kind = partition.kinds.get(&ws).copied();
-        for row in rows_of(&partition.application, command, kind) {
+        for row in rows_of(partition.application.declarations(), command, kind) {
             if self.known_rows.get(&row).is_none() && missing.seen_rows.insert(row) {
                 missing.rows.push(row);
             }
@@ -144,7 +144,7 @@ impl CommandGroup {
     /// then have refused all waiting commands.
     pub(crate) fn update_rows(
         &mut self,
-        application: &Application,
+        declarations: &Declarations,
         kinds: &mut LruCache<WsId, WsKind>,
         waiting: &VecDeque<QueuedCommand>,
         is_written: bool,
@@ -156,7 +156,7 @@ impl CommandGroup {
         // row.
         let mut counters: HashMap<AppRow, (&Bytes, bool)> = HashMap::new();
         for (row, bytes, hides_ordered) in self.events.iter().flat_map(PreparedEvent::records) {
-            if application.is_counter(row) {
+            if declarations.is_counter(row) {
                 let counter = counters.entry(row).or_insert((bytes, false));
                 *counter = (bytes, counter.1 || hides_ordered);
             } else {
@@ -172,9 +172,9 @@ impl CommandGroup {
         let read_for = waiting.iter().filter(|queued| queued.was_read_ahead);
         self.known_rows.keep_read_ahead(read_for.flat_map(|QueuedCommand { command, .. }| {
             let kind = kinds.get(&command.ws).copied();
-            rows_of(application, command, kind)
+            rows_of(declarations, command, kind)
         }));
-        self.known_rows.forget_unkept_counters(|row| application.is_counter(row));
+        self.known_rows.forget_unkept_counters(|row| declarations.is_counter(row));
     }
 }
 
@@ -182,7 +182,7 @@ impl CommandGroup {
 /// changes or uses as parents, and the counter records of its new rows. The descriptor is needed
 /// only while the kind of the workspace is not known.
 fn rows_of(
-    application: &Application,
+    declarations: &Declarations,
     command: &Command,
     kind: Option<WsKind>,
 ) -> impl Iterator<Item = AppRow> {
@@ -193,12 +193,12 @@ fn rows_of(
         let (id, new_in) = match change {
             RowChange::Update { id, .. } => (Some(*id), None),
             RowChange::Create { table, parent, .. } => {
-                let table = application.schema().table(table);
+                let table = declarations.schema().table(table);
                 let singleton = table.and_then(Table::singleton_id);
                 (parent.as_ref().map_or(singleton, |parent| Some(parent.id)), table)
             }
         };
-        let counters = new_in.into_iter().flat_map(|table| application.counters_of(table));
+        let counters = new_in.into_iter().flat_map(|table| declarations.counters_of(table));
         // Smaller ids are raw ids of rows that the command creates.
         let id = id.filter(|id| id.0 > u64::from(u16::MAX));
         id.into_iter().chain(counters).map(move |id| AppRow::Record(ws, id))
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn only_rows_that_were_read_for_waiting_commands_stay() {
         let schema = "[tables.\"shop.Bill\"]\nkind = \"CDoc\"".parse().unwrap();
-        let application = Application::new(schema).unwrap();
+        let declarations = Declarations::new(schema).unwrap();
         let mut kinds = LruCache::unbounded();
         kinds.put(WsId(1), WsKind(1));
         let command = |ids: &[u64], was_read_ahead| {
@@ -242,7 +242,7 @@ mod tests {
             group.known_rows.add(&[row(id)], vec![Some(found)]);
         }
         let waiting = [command(&[waits], true), command(&[not_read], false)].into();
-        group.update_rows(&application, &mut kinds, &waiting, true);
+        group.update_rows(&declarations, &mut kinds, &waiting, true);
         let is_kept = [done, waits, not_read].map(|id| group.known_rows.get(&row(id)).is_some());
         assert_eq!(is_kept, [false, true, false]);
     }

@@ -228,7 +228,7 @@ impl GroupRunner {
             self.partition.search_to = unexpected_event.unwrap_or(Offset(0));
         }
         let PartitionContext { application, kinds, .. } = &mut self.partition;
-        self.group.update_rows(application, kinds, &self.waiting, is_done);
+        self.group.update_rows(application.declarations(), kinds, &self.waiting, is_done);
         let log = &self.partition.log;
         let role = match log.may_answer() {
             true => NodeRole::Leader,

@@ -3,7 +3,7 @@
 use eventlog::{RecordId, Value, WsId};
 use isequencer::WsKind;
 use processor::{
-    Application, Rejection, RejectionKind, SeriesPolicy,
+    Application, Declarations, Rejection, RejectionKind, SeriesPolicy,
     docnumbers::{Definition, Overflow, Reset, Series},
 };
 use shop::ShopNode;
@@ -20,10 +20,10 @@ pub(crate) fn application(definition: Definition, field_of: &str) -> Application
         "[tables.\"shop.Invoice\"]\nkind = \"WDoc\"\nfields = {{ name = \"string\" }}\n\
          numbers = {{ number = \"{field_of}\" }}"
     );
-    let shop = Application::new(schema.parse().unwrap()).unwrap();
+    let shop = Declarations::new(schema.parse().unwrap()).unwrap();
     let shop = shop.with_workspaces("Shop", WsKind(1), []).unwrap();
     let gapless = SeriesPolicy::Gapless { counter: COUNTER };
-    shop.with_series(Series::new(definition).unwrap(), gapless).unwrap()
+    Application::new(shop.with_series(Series::new(definition).unwrap(), gapless).unwrap())
 }
 
 fn daily(zone: &str) -> Definition {

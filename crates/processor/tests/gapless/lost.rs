@@ -9,7 +9,7 @@ use eventlog::{AppRow, Offset, WsId};
 use isequencer::WsKind;
 use istorage::{AppStorageExt, CallKind, Consistency, Fault, Faulty, Outcome};
 use processor::{
-    Application, Refused, Rejection, RejectionKind, RowChange, SeriesPolicy,
+    Application, Declarations, Refused, Rejection, RejectionKind, RowChange, SeriesPolicy,
     docnumbers::{Definition, Series},
 };
 use shop::{ShopNode, ShopNodeSettings, create_workspace, new_row, text};
@@ -24,11 +24,11 @@ async fn scene() -> Scene {
     let schema = "[tables.\"shop.Invoice\"]\nkind = \"WDoc\"\nfields = { name = \"string\" }\n\
                   numbers = { number = \"a\" }\n[tables.\"shop.Note\"]\nkind = \"WDoc\"\n\
                   fields = { name = \"string\" }";
-    let app = Application::new(schema.parse().unwrap()).unwrap();
+    let app = Declarations::new(schema.parse().unwrap()).unwrap();
     let app = app.with_workspaces("Shop", WsKind(1), []).unwrap();
     let series = Series::new(Definition::new("a", "A{counter:1}")).unwrap();
     let gapless = SeriesPolicy::Gapless { counter: COUNTER };
-    Scene::of(app.with_series(series, gapless).unwrap()).await
+    Scene::of(Application::new(app.with_series(series, gapless).unwrap())).await
 }
 
 fn note(bytes: usize) -> RowChange {

@@ -11,7 +11,7 @@ use crate::{
 
 /// Peeks into the series of the invoices.
 async fn peek(scene: &Scene, node: &ShopNode) -> Result<DocNumber, Refused> {
-    let series = scene.shop_db.application.series();
+    let series = scene.shop_db.application.declarations().series();
     let mut gapless = series.filter_map(|declared| match declared.policy {
         SeriesPolicy::Gapless { counter } => Some((&declared.series, counter)),
         SeriesPolicy::Fast(_) => None,

@@ -4,16 +4,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use eventlog::RecordId;
 use processor::{
-    Application, CommandContext, Handler, HandlerError, Rejection, RowChange, SeriesPolicy,
+    CommandContext, Declarations, Handler, HandlerError, Rejection, RowChange, SeriesPolicy,
     docnumbers::{Definition, FastSettings, Reset, Series},
 };
 
-use super::{new_row, qname, text};
+use super::{new_row, text};
 
 /// Draws document numbers, and writes a bill with each. The params are the ids of series, with
 /// spaces between them. The result has the numbers, with spaces between them.
 #[derive(Debug)]
-struct DrawHandler;
+pub(super) struct DrawHandler;
 
 #[async_trait]
 impl Handler for DrawHandler {
@@ -35,8 +35,8 @@ impl Handler for DrawHandler {
     }
 }
 
-/// Adds the series `invoice` and `order`, and the command `shop.Draw`.
-pub(super) fn add(shop: Application) -> Application {
+/// Declares the series `invoice` and `order`.
+pub(super) fn declare(shop: Declarations) -> Declarations {
     let invoice = Definition {
         reset: Reset::Year,
         start: 1,
@@ -49,5 +49,5 @@ pub(super) fn add(shop: Application) -> Application {
     let fast = SeriesPolicy::Fast(FastSettings::default());
     let shop = shop.with_series(order, fast).expect("it is new");
     shop.check_number_fields().expect("the series of invoices is gapless");
-    shop.with_command(qname("shop.Draw"), DrawHandler).expect("it is new")
+    shop
 }

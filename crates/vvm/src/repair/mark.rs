@@ -81,7 +81,8 @@ impl PartitionRepair {
             Some(Value::String(kind)) => declared.kind == *kind,
             _ => true,
         };
-        let declared = self.application.declared_sequences().iter().filter(is_of_kind);
+        let declared =
+            self.application.declarations().declared_sequences().iter().filter(is_of_kind);
         Ok(declared.map(|declared| declared.sequence.clone()).collect())
     }
 

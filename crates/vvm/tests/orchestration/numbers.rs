@@ -13,7 +13,7 @@ use eventlog::Schema;
 use istorage::{
     Call, CallAnswer, Conditional, Error, Fault, Result, SharedStorage, StorageWrapper, Write,
 };
-use processor::{Application, SeriesPolicy};
+use processor::{Application, Declarations, SeriesPolicy};
 use sysvvm::{AppName, ownership::MemberState};
 use vvm::{
     AppSettings, Builder, ClusterOrder, Launched, MemberStatus, NodeSettings, Problem, Stage,
@@ -71,13 +71,13 @@ fn node_of_two(
     (a, b): (&str, &str),
     settings: FastSettings,
 ) -> Builder {
-    let mut app = Application::new(schema.parse().unwrap()).unwrap();
+    let mut app = Declarations::new(schema.parse().unwrap()).unwrap();
     for (id, template, settings) in [("a", a, FastSettings::default()), ("b", b, settings)] {
         let series = Series::new(Definition::new(id, template)).unwrap();
         app = app.with_series(series, SeriesPolicy::Fast(settings)).unwrap();
     }
     let name = AppName::new("acme", "tickets").unwrap();
-    cluster.node_of(1, AppSettings::new(name, Arc::new(app)), |_| {})
+    cluster.node_of(1, AppSettings::new(name, Arc::new(Application::new(app))), |_| {})
 }
 
 /// A node with the application `acme/tickets`, which has one series.
@@ -91,9 +91,9 @@ fn node_with(
     (series, policy): (Series, SeriesPolicy),
     change: impl FnOnce(&mut NodeSettings),
 ) -> Builder {
-    let app = Application::new(Schema::default()).unwrap().with_series(series, policy).unwrap();
+    let app = Declarations::new(Schema::default()).unwrap().with_series(series, policy).unwrap();
     let name = AppName::new("acme", "tickets").unwrap();
-    cluster.node_of(number, AppSettings::new(name, Arc::new(app)), change)
+    cluster.node_of(number, AppSettings::new(name, Arc::new(Application::new(app))), change)
 }
 
 fn fast() -> SeriesPolicy {

@@ -15,7 +15,7 @@ use istorage::{
     Call, CallAnswer, Consistency, Error, SharedStorage, StorageDriver, StorageWrapper,
     WrappedDriver,
 };
-use processor::Application;
+use processor::{Application, Declarations};
 use sysvvm::{
     AppName,
     ownership::{MemberId, MemberState},
@@ -31,7 +31,7 @@ const OLDER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name
 const NEWER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name = \"string\", cents = \"int64\" }\n";
 
 fn app(tables: &str) -> AppSettings {
-    let application = Application::new(tables.parse().unwrap()).unwrap();
+    let application = Application::new(Declarations::new(tables.parse().unwrap()).unwrap());
     AppSettings::new(AppName::new("acme", "shop").unwrap(), Arc::new(application))
 }
 

@@ -18,7 +18,8 @@ use http_api::{ClusterSettings, HttpApi, HttpApiSettings};
 use http_server::ClusterTls;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use processor::{
-    Application, CommandContext, Handler, HandlerError, RowChange, SeriesPolicy, bytes::Bytes,
+    Application, CommandContext, Declarations, Handler, HandlerError, RowChange, SeriesPolicy,
+    bytes::Bytes,
 };
 use serde_json::Value;
 use shop::http_client::{command_path, request};
@@ -334,14 +335,15 @@ fn demo_app() -> AppSettings {
     let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
     let delivery = Sequence::counting_from(standard::FIRST_OF_APPLICATIONS, 1).unwrap();
     let sequences = [("Delivery".parse().unwrap(), delivery)];
-    let shop = Application::new(schema).unwrap();
+    let shop = Declarations::new(schema).unwrap();
     let shop = shop.with_workspaces("Shop", WsKind(1), sequences).unwrap();
     let bill = Series::new(Definition::new("bill", "BILL-{counter:4}")).unwrap();
     let counter = RecordId(65_601);
     let shop = shop.with_series(bill, SeriesPolicy::Gapless { counter }).unwrap();
-    let shop = shop.with_command("shop.Result".parse().unwrap(), ResultHandler).unwrap();
     let order = Series::new(Definition::new("order", "O-{counter:5}")).unwrap();
     let fast = FastSettings { max_block: 2_000, ..FastSettings::default() };
     let shop = shop.with_series(order, SeriesPolicy::Fast(fast)).unwrap();
+    let shop = Application::new(shop);
+    let shop = shop.with_command("shop.Result".parse().unwrap(), ResultHandler).unwrap();
     AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop))
 }

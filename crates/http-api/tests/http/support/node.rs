@@ -13,7 +13,7 @@ use clock::Clock;
 use http_admin::{AdminEndpoint, AdminSettings, MetricsRenderer};
 use http_api::{HttpApi, HttpApiSettings};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use processor::{Application, SeriesPolicy};
+use processor::{Application, Declarations, SeriesPolicy};
 use serde_json::Value;
 use shop::http_client::{self, command_path, request, try_request};
 use tck::trial::free_address;
@@ -212,16 +212,16 @@ numbers = { number = "slip" }
     let schema = format!("{demo}\n{slip}").parse().unwrap();
     let delivery = Sequence::counting_from(standard::FIRST_OF_APPLICATIONS, 1).unwrap();
     let sequences = [("Delivery".parse().unwrap(), delivery)];
-    let shop = Application::new(schema).unwrap();
+    let shop = Declarations::new(schema).unwrap();
     let shop = shop.with_workspaces("Shop", WsKind(1), sequences).unwrap();
-    let shop = with_series(shop);
+    let shop = Application::new(with_series(shop));
     AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop))
 }
 
 /// Adds series whose counters never start again: `order`, `tiny` with ten numbers, and `ticket` of
 /// the whole application, with large blocks, are fast; `bill`, and `slip` with two numbers, are
 /// gapless.
-fn with_series(shop: Application) -> Application {
+fn with_series(shop: Declarations) -> Declarations {
     let fast = || SeriesPolicy::Fast(FastSettings::default());
     let large = SeriesPolicy::Fast(FastSettings { max_block: 5_000, ..FastSettings::default() });
     let gapless = |counter| SeriesPolicy::Gapless { counter: RecordId(counter) };

@@ -1,4 +1,5 @@
-//! Drawing document numbers of gapless series.
+//! The numbers that a command draws: document numbers of gapless series, and the fields of new rows
+//! that draw their values.
 //!
 //! Invariant: the event that uses a number also counts it in the counter record. So a number exists
 //! exactly if its event does. A simpler version counts in memory. Command 1 draws number 7; the
@@ -9,28 +10,50 @@ use docnumbers::{DocNumber, Series, SeriesId};
 use eventlog::{Fields, Offset, Record, RecordChange, RecordId, Table, TableKind, Value};
 use tracing::{error, warn};
 
-use super::CommandContext;
+use super::EventDraft;
 use crate::{
     DeclaredSeries, HandlerError, Rejection, RejectionKind, SeriesPolicy,
-    application::{NEXT, PERIOD, SERIES, counter_name, known},
     gapless::NextNumber,
+    system_tables::{NEXT, PERIOD, SERIES, counter_name, known},
 };
 
-impl CommandContext<'_> {
-    /// The next number of a gapless series. The number belongs to the period of the time of the
-    /// event. The event of this command counts the number: if the command fails, the next command
-    /// draws the same number.
-    ///
-    /// # Errors
-    /// If the application has no such series, if the series is fast, or if the counter is full. A
-    /// handler may go on after an error: no number is drawn.
-    pub async fn next_number(&mut self, series: &SeriesId) -> Result<DocNumber, HandlerError> {
-        let application = self.application;
-        let Some(declared) = application.find_series(series) else {
+impl EventDraft<'_> {
+    pub(super) async fn next_number(
+        &mut self,
+        series: &SeriesId,
+    ) -> Result<DocNumber, HandlerError> {
+        let Some(declared) = self.declarations.find_series(series) else {
             let what = format!("the application has no series `{series}`");
             return Err(Rejection::invalid(what).into());
         };
         self.draw_number(declared).await
+    }
+
+    /// Gives the sequence fields of a new row their numbers. The command sent no values for them.
+    /// If the command fails, the numbers are given back.
+    pub(super) fn fill_sequences(
+        &mut self,
+        table: &Table,
+        fields: &mut Fields,
+    ) -> Result<(), HandlerError> {
+        for (field, sequence) in table.sequences() {
+            let declarations = self.declarations;
+            let Some(declared) = declarations.find_sequence(self.head.kind, sequence) else {
+                let (table, kind) = (table.name(), declarations.kind_name(self.head.kind));
+                return Err(Rejection::invalid(format!(
+                    "workspaces of the kind `{}` have no sequence `{sequence}`, which gives the \
+                     field `{field}` of {table} its value: declare the sequence for this kind",
+                    kind.unwrap_or_default()
+                ))
+                .into());
+            };
+            let number = i64::try_from(self.draw(declared.sequence.id())?).map_err(|_| {
+                let what = format!("the sequence `{sequence}` gave a number of 2^63 or more");
+                Rejection::new(RejectionKind::Internal, what)
+            })?;
+            fields.insert(field.clone(), Value::Int64(number));
+        }
+        Ok(())
     }
 
     /// Gives the number fields of a new row their numbers. The command sent no values for them.
@@ -39,9 +62,8 @@ impl CommandContext<'_> {
         table: &Table,
         fields: &mut Fields,
     ) -> Result<(), HandlerError> {
-        let application = self.application;
         for (field, series) in table.numbers() {
-            let Some(declared) = application.series_of_field(series) else {
+            let Some(declared) = self.declarations.series_of_field(series) else {
                 let name = table.name();
                 let what = format!("`{field}` of {name} is of the unknown series `{series}`");
                 return Err(Rejection::new(RejectionKind::Internal, what).into());
@@ -66,13 +88,14 @@ impl CommandContext<'_> {
             self.check_never_counted(series, id).await?;
         }
         let record = place.map(|at| &self.changes[at].record);
-        let NextNumber { number, next } = NextNumber::of(series, self.ws, record, self.time)?;
+        let NextNumber { number, next } =
+            NextNumber::of(series, self.head.ws, record, self.head.time)?;
         let (counter, period) = (number.counter, number.period.to_string());
         let definition = series.definition();
         if number.is_nearly_full
             && (counter == definition.start || !series.is_nearly_full(counter - definition.step))
         {
-            let (ws, series) = (self.ws.0, series.id().as_str());
+            let (ws, series) = (self.head.ws.0, series.id().as_str());
             warn!(ws, series, period, counter, "document numbers nearly full");
         }
         let at = place.unwrap_or_else(|| self.new_counter(series, id));
@@ -92,16 +115,16 @@ impl CommandContext<'_> {
         if let Some(at) = self.place(id) {
             return Ok(Some(at));
         }
-        Ok(self.try_take(id, None).await?.then(|| self.changes.len() - 1))
+        self.take(id, None).await
     }
 
     /// Refuses a new counter record if one of the last events of the workspace wrote this record:
     /// the storage has lost it. A simpler version makes the record. A bit of its key flips on the
     /// disk; the next command finds no record, and gives the first number a second time.
     async fn check_never_counted(&self, series: &Series, id: RecordId) -> Result<(), HandlerError> {
-        let (ws, state) = (self.ws, self.state);
+        let (ws, state) = (self.head.ws, self.state);
         // The events of the group are not written yet.
-        let stored = Offset(self.wlog.0 - state.overlay.events_of(ws));
+        let stored = Offset(self.head.wlog.0 - state.overlay.events_of(ws));
         let reader = state.log.reader();
         let writer = state.lost_counters.last_writer(reader, (ws, id), stored).await?;
         let Some(Offset(wlog)) = writer else { return Ok(()) };

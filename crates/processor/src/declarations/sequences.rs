@@ -3,20 +3,9 @@
 use eventlog::{Name, Table};
 use isequencer::{Sequence, WsKind, standard};
 
-use super::{Application, InvalidApplication};
+use super::{Declarations, DeclaredSequence, InvalidApplication};
 
-/// A sequence of the workspaces of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredSequence {
-    /// The name of the kind.
-    pub kind: String,
-    /// The name of the sequence. Other kinds may have a sequence of the same name.
-    pub name: Name,
-    /// The id, under which the last numbers are stored, and the ranges.
-    pub sequence: Sequence,
-}
-
-impl Application {
+impl Declarations {
     /// The sequences that the application declares, by kind of workspaces.
     pub fn declared_sequences(&self) -> &[DeclaredSequence] {
         &self.declared
@@ -34,7 +23,7 @@ impl Application {
         kind: &str,
         name: Name,
         sequence: Sequence,
-    ) -> Result<Application, InvalidApplication> {
+    ) -> Result<Declarations, InvalidApplication> {
         let id = sequence.id();
         if id < standard::FIRST_OF_APPLICATIONS {
             return Err(InvalidApplication::SystemSequence(id));
@@ -87,15 +76,15 @@ mod tests {
     use isequencer::SeqId;
 
     use super::*;
-    use crate::application::known;
+    use crate::system_tables::known;
 
     fn sequence(name: &str, id: u16) -> (Name, Sequence) {
         (known(name), Sequence::counting_from(SeqId(id), 1).unwrap())
     }
 
-    fn shop(tables: &str, sequences: &[(&str, u16)]) -> Result<Application, InvalidApplication> {
+    fn shop(tables: &str, sequences: &[(&str, u16)]) -> Result<Declarations, InvalidApplication> {
         let sequences = sequences.iter().map(|(name, id)| sequence(name, *id));
-        let shop = Application::new(tables.parse().unwrap())?;
+        let shop = Declarations::new(tables.parse().unwrap())?;
         shop.with_workspaces("Shop", WsKind(1), sequences)
     }
 
@@ -137,7 +126,7 @@ mod tests {
             assert_eq!(follows.is_ok(), is_right, "{next:?}: {follows:?}");
         }
         let range = Sequence::within(SeqId(256), 500..600).unwrap();
-        let (visit, shop) = (sequence("Visit", 257), Application::new(Schema::default()).unwrap());
+        let (visit, shop) = (sequence("Visit", 257), Declarations::new(Schema::default()).unwrap());
         let ranges = [(known("Receipt"), range), visit];
         let other = shop.with_workspaces("Shop", WsKind(7), ranges).unwrap();
         other.schema().can_follow(deployed.schema()).unwrap();

@@ -1,38 +1,12 @@
 //! The series of document numbers of an application.
 
-use docnumbers::{FastSettings, Scope, Series, SeriesId};
-use eventlog::{AppRow, FieldType, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
+use docnumbers::{Scope, Series, SeriesId};
+use eventlog::{AppRow, RecordId, SINGLETON_IDS, Schema, Table};
 
-use super::{Application, DESCRIPTOR_ID, InvalidApplication, known, tables_of_system};
+use super::{Declarations, DeclaredSeries, InvalidApplication, SeriesPolicy, tables_of_system};
+use crate::system_tables::{DESCRIPTOR_ID, counter_table};
 
-/// The fields of a counter record.
-pub(crate) const SERIES: &str = "series";
-pub(crate) const PERIOD: &str = "period";
-pub(crate) const NEXT: &str = "next";
-
-/// The way in which a series draws its counters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SeriesPolicy {
-    /// The node reserves ranges of counters, and draws from memory. A crash may leave gaps.
-    Fast(FastSettings),
-    /// Commands draw the counters. A number exists exactly if the event of its command does, so the
-    /// numbers of a workspace and a period have no gaps.
-    Gapless {
-        /// The id of the counter record: the singleton of each workspace that holds the counter.
-        counter: RecordId,
-    },
-}
-
-/// A series, and the way in which it draws its counters.
-#[derive(Clone, Debug)]
-pub struct DeclaredSeries {
-    /// The series.
-    pub series: Series,
-    /// The way in which the series draws its counters.
-    pub policy: SeriesPolicy,
-}
-
-impl Application {
+impl Declarations {
     /// Adds a series of document numbers. A gapless series adds a singleton of the system, its
     /// counter record, to the tables.
     ///
@@ -43,7 +17,7 @@ impl Application {
         mut self,
         series: Series,
         policy: SeriesPolicy,
-    ) -> Result<Application, InvalidApplication> {
+    ) -> Result<Declarations, InvalidApplication> {
         let id = series.id().clone();
         if self.series.contains_key(id.as_str()) {
             return Err(InvalidApplication::SeriesTwice(id));
@@ -143,31 +117,13 @@ impl Application {
     }
 }
 
-/// The name of the table of a counter record.
-pub(crate) fn counter_name(counter: RecordId) -> QName {
-    known(&format!("sys.NumberCounter{}", counter.0))
-}
-
-/// The table of a counter record. Its name has the id of the record, and the field of the series is
-/// a number field of that series. So the deployed tables tie the record to the series: an
-/// application that leaves the series out, moves it to another record, or lets another series count
-/// in the record is refused.
-///
-/// A simpler version declares the series as a text. Two series swap their records; workspace 7 has
-/// no record of the second series yet; so its first series starts again, and gives a number twice.
-fn counter_table(counter: RecordId, series: &SeriesId) -> Table {
-    Table::singleton(counter_name(counter), counter)
-        .with_number(known::<Name>(SERIES), series.as_str())
-        .with_field(known::<Name>(PERIOD), FieldType::String)
-        .with_field(known::<Name>(NEXT), FieldType::Int64)
-}
-
 #[cfg(test)]
 mod tests {
-    use docnumbers::Definition;
-    use eventlog::{InvalidSchema, Schema};
+    use docnumbers::{Definition, FastSettings};
+    use eventlog::{InvalidSchema, Name, QName, Schema};
 
     use super::*;
+    use crate::system_tables::known;
 
     const GAPLESS: SeriesPolicy = SeriesPolicy::Gapless { counter: RecordId(65_601) };
 
@@ -175,8 +131,8 @@ mod tests {
         Series::new(Definition { scope, ..Definition::new(id, "A{counter:4}") }).unwrap()
     }
 
-    fn with(policies: &[(&str, SeriesPolicy)]) -> Result<Application, InvalidApplication> {
-        let shop = Application::new(Schema::default()).unwrap();
+    fn with(policies: &[(&str, SeriesPolicy)]) -> Result<Declarations, InvalidApplication> {
+        let shop = Declarations::new(Schema::default()).unwrap();
         policies.iter().try_fold(shop, |shop, (id, policy)| {
             shop.with_series(series(id, Scope::Workspace), policy.clone())
         })
@@ -233,7 +189,7 @@ mod tests {
         let shared = with(&[("a", GAPLESS), ("b", GAPLESS)]).unwrap_err();
         assert_eq!(shared, InvalidApplication::CounterTwice(a, b, RecordId(65_601)));
         assert!(with(&[("a", fast.clone()), ("b", fast)]).is_ok());
-        let descriptor = SeriesPolicy::Gapless { counter: Application::DESCRIPTOR };
+        let descriptor = SeriesPolicy::Gapless { counter: DESCRIPTOR_ID };
         let refused = with(&[("a", descriptor)]).unwrap_err();
         let InvalidApplication::Schema(InvalidSchema::SameId(_, _, 65_536)) = refused else {
             panic!("{refused}");
@@ -247,7 +203,7 @@ mod tests {
             format!("{bill}\"{series}\" }}").parse().unwrap()
         };
         let checked = |series: &str| {
-            let shop = Application::new(tables(series)).unwrap();
+            let shop = Declarations::new(tables(series)).unwrap();
             let shop = shop.with_series(self::series("bill", Scope::Workspace), GAPLESS).unwrap();
             let fast = SeriesPolicy::Fast(FastSettings::default());
             let shop = shop.with_series(self::series("order", Scope::Workspace), fast).unwrap();
@@ -263,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_gapless_series_counts_in_each_workspace() {
-        let shop = Application::new(Schema::default()).unwrap();
+        let shop = Declarations::new(Schema::default()).unwrap();
         let refused = shop.with_series(series("a", Scope::Application), GAPLESS).unwrap_err();
         assert_eq!(refused, InvalidApplication::GaplessScope("a".parse().unwrap()));
     }

@@ -1,0 +1,191 @@
+//! The draft of an event: what a command has drawn and changed so far.
+
+use std::collections::HashMap;
+
+use clock::WallTime;
+use eventlog::{
+    Offset, QName, Record, RecordChange, RecordId, StoredRecord, Table, Version, WsId,
+    istorage::FoundRow,
+};
+use isequencer::{DrawError, SeqId, WsKind};
+
+use crate::{
+    Declarations, HandlerError, Rejection, RejectionKind,
+    state::{GroupView, ReadRecord},
+};
+
+/// The largest size in bytes of all rows together that a command replaces. These rows are in
+/// memory, several times, until the event of the command is packed.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Gives numbers. The trait hides the lifetimes of the [command](isequencer::JoinedCommand) that
+/// has joined a transaction, so that handlers need not name them.
+pub(crate) trait Numbers: Send + Sync {
+    fn next(&mut self, seq: SeqId) -> Result<u64, DrawError>;
+}
+
+impl Numbers for isequencer::JoinedCommand<'_, '_> {
+    fn next(&mut self, seq: SeqId) -> Result<u64, DrawError> {
+        isequencer::JoinedCommand::next(self, seq)
+    }
+}
+
+/// Finds the position of an element by its id. A short list is searched element by element.
+#[derive(Debug, Default)]
+struct PositionIndex {
+    places: HashMap<RecordId, usize>,
+    /// The number of elements in the index.
+    count: usize,
+}
+
+impl PositionIndex {
+    fn find<T>(
+        &mut self,
+        all: &[T],
+        id_of: impl Fn(&T) -> RecordId,
+        id: RecordId,
+    ) -> Option<usize> {
+        const FEW: usize = 32;
+        if all.len() <= FEW {
+            return all.iter().position(|one| id_of(one) == id);
+        }
+        let new = all.iter().enumerate().skip(self.count);
+        self.places.extend(new.map(|(at, one)| (id_of(one), at)));
+        self.count = all.len();
+        self.places.get(&id).copied()
+    }
+}
+
+/// The place and the time of an event, if its command makes one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventHead {
+    pub(crate) kind: WsKind,
+    pub(crate) ws: WsId,
+    /// The offset in the log of the workspace.
+    pub(crate) wlog: Offset,
+    pub(crate) time: WallTime,
+}
+
+/// The event that a command makes, as far as its handler has come.
+pub(crate) struct EventDraft<'g> {
+    pub(super) declarations: &'g Declarations,
+    pub(super) head: EventHead,
+    pub(super) state: &'g GroupView<'g>,
+    numbers: &'g mut dyn Numbers,
+    /// The changes that the command writes.
+    pub(crate) changes: Vec<RecordChange>,
+    /// The stored rows of the records that the command replaces.
+    pub(crate) before: Vec<(RecordId, FoundRow)>,
+    /// The raw ids of the new rows, each with its real id.
+    pub(crate) ids: Vec<(RecordId, RecordId)>,
+    /// The positions in `changes`, by the id of the record.
+    changes_by_id: PositionIndex,
+    /// The positions in `ids`, by raw id.
+    ids_by_raw: PositionIndex,
+    /// The number of bytes in all rows that the command replaces.
+    bytes: usize,
+}
+
+impl<'g> EventDraft<'g> {
+    /// Creates the draft of a command that names `rows` rows.
+    pub(super) fn new(
+        declarations: &'g Declarations,
+        head: EventHead,
+        state: &'g GroupView<'g>,
+        numbers: &'g mut dyn Numbers,
+        rows: usize,
+    ) -> EventDraft<'g> {
+        EventDraft {
+            declarations,
+            head,
+            state,
+            numbers,
+            changes: Vec::with_capacity(rows),
+            before: Vec::new(),
+            ids: Vec::with_capacity(rows),
+            changes_by_id: PositionIndex::default(),
+            ids_by_raw: PositionIndex::default(),
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn table(&self, name: &QName) -> Result<&'g Table, Rejection> {
+        let table = self.declarations.schema().table(name);
+        table.ok_or_else(|| Rejection::invalid(format!("there is no table {name}")))
+    }
+
+    /// A record as it is after this draft. The version is `None` if the draft has the record.
+    pub(super) async fn get(
+        &self,
+        id: RecordId,
+    ) -> Result<Option<(Record, Option<Version>)>, HandlerError> {
+        if let Some(change) = self.changes.iter().find(|change| change.record.id == id) {
+            return Ok(Some((change.record.clone(), None)));
+        }
+        let found = self.state.read(self.head.ws, id).await?;
+        Ok(found.map(|ReadRecord { stored: StoredRecord { version, record, .. }, .. }| {
+            (record, Some(version))
+        }))
+    }
+
+    pub(super) fn draw(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
+        Ok(self.numbers.next(seq).map_err(|no| match no {
+            DrawError::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
+            DrawError::Exhausted { .. } => Rejection::new(RejectionKind::NoNumber, no.to_string()),
+        })?)
+    }
+
+    /// The real id of a row: that of the new row if `id` is a raw id, else `id` itself.
+    pub(super) fn real(&mut self, id: RecordId) -> Result<RecordId, Rejection> {
+        if id.0 > u64::from(u16::MAX) {
+            return Ok(id);
+        }
+        let real = self.called(id);
+        real.ok_or_else(|| Rejection::invalid(format!("no new row has the raw id {}", id.0)))
+    }
+
+    /// The real id of the new row with this raw id.
+    pub(super) fn called(&mut self, raw: RecordId) -> Option<RecordId> {
+        let at = self.ids_by_raw.find(&self.ids, |(raw, _)| *raw, raw)?;
+        Some(self.ids[at].1)
+    }
+
+    /// The position of a record among the changes.
+    pub(super) fn place(&mut self, id: RecordId) -> Option<usize> {
+        self.changes_by_id.find(&self.changes, |change| change.record.id, id)
+    }
+
+    /// Reads a record that the command replaces, and adds the record to the changes. Returns its
+    /// position, or `None` if the record does not exist.
+    pub(super) async fn take(
+        &mut self,
+        id: RecordId,
+        expected: Option<Version>,
+    ) -> Result<Option<usize>, HandlerError> {
+        let Some(ReadRecord { stored: StoredRecord { version, record, .. }, row }) =
+            self.state.read(self.head.ws, id).await?
+        else {
+            return Ok(None);
+        };
+        if expected.is_some_and(|expected| expected != version) {
+            let what = format!(
+                "record {} was written by event {}, and not by the one that the command expects",
+                id.0, version.plog.0
+            );
+            return Err(Rejection::conflict(what).into());
+        }
+        self.bytes += row.as_ref().map_or(0, |row| row.value.len());
+        if self.bytes > MOST_BYTES {
+            let what = format!(
+                "the rows that it changes have more than {} MiB together: change them by several commands",
+                MOST_BYTES >> 20
+            );
+            return Err(Rejection::new(RejectionKind::TooLarge, what).into());
+        }
+        // A record that an earlier command of the group wrote is not stored yet, so the record has
+        // no row.
+        self.before.extend(row.map(|row| (id, row)));
+        self.changes.push(RecordChange { replaces: Some(version), record });
+        Ok(Some(self.changes.len() - 1))
+    }
+}
