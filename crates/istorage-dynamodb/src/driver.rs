@@ -19,7 +19,7 @@ use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDrive
 
 use crate::{
     DynamoDbConfig, connection::Connection, storage::DynamoDbStorage, table::KeyspaceTable,
-    time::ServiceClock,
+    table_setup::TableSetup, time::ServiceClock,
 };
 
 /// The time in which a connection must be established. The deadlines of the calls bound everything
@@ -153,7 +153,8 @@ impl StorageDriver for DynamoDbDriver {
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
-        self.within(deadline, table.create(&self.config.billing, deadline)).await?;
+        self.within(deadline, TableSetup::of(&table).create(&self.config.billing, deadline))
+            .await?;
         self.created().insert(keyspace.clone());
         Ok(())
     }
@@ -165,7 +166,7 @@ impl StorageDriver for DynamoDbDriver {
     ) -> Result<Option<SharedStorage>> {
         let table = self.table(keyspace);
         let was_created = self.created().contains(keyspace);
-        if !self.within(deadline, table.exists(was_created, deadline)).await? {
+        if !self.within(deadline, TableSetup::of(&table).exists(was_created, deadline)).await? {
             return Ok(None);
         }
         // Without this step, a driver that has just started judges no ordered row to have expired.
@@ -177,7 +178,7 @@ impl StorageDriver for DynamoDbDriver {
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
         self.created().remove(keyspace);
-        self.within(deadline, table.remove(deadline)).await
+        self.within(deadline, TableSetup::of(&table).remove(deadline)).await
     }
 
     async fn close(&self) {

@@ -50,13 +50,6 @@ use std::{
 
 use bytes::Bytes;
 use clock::Instant;
-use istorage::{Conditional, Error, FoundRow, Result};
-
-use crate::{
-    layout::{self, Item, ItemContent, ItemExpiry},
-    table::KeyspaceTable,
-    time::ServiceTime,
-};
 
 /// The most leases that are watched: more than the greatest possible number of seats, 65,535. Each
 /// watched lease takes about 150 bytes.
@@ -76,7 +69,7 @@ pub(crate) struct StoredLease {
 
 impl StoredLease {
     /// A lease that lasts for `ttl`, rounded up to the stored unit, a millisecond.
-    fn new(version: u64, ttl: Duration) -> StoredLease {
+    pub(crate) fn new(version: u64, ttl: Duration) -> StoredLease {
         let millis = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         StoredLease { version, lasts: Duration::from_millis(millis) }
     }
@@ -86,10 +79,10 @@ impl StoredLease {
 pub(crate) const NO_VERSION: u64 = 0;
 
 /// The identity of a row: the table, the partition key and the clustering columns.
-type RowId = (Arc<str>, Bytes, Bytes);
+pub(crate) type RowId = (Arc<str>, Bytes, Bytes);
 
 #[derive(Clone, Copy, Debug)]
-struct WatchedLease {
+pub(crate) struct WatchedLease {
     lease: StoredLease,
     /// The time at which the node first saw this version.
     since: Instant,
@@ -97,7 +90,7 @@ struct WatchedLease {
 
 impl WatchedLease {
     /// The time that is left; `None` if the lease has expired.
-    fn left(self, now: Instant) -> Option<Duration> {
+    pub(crate) fn left(self, now: Instant) -> Option<Duration> {
         let left = (self.since + self.lease.lasts).saturating_since(now);
         (!left.is_zero()).then_some(left)
     }
@@ -113,7 +106,7 @@ impl LeaseWatch {
     }
 
     /// Notes a lease that an answer shows. The answer has come by `now`.
-    fn record(&self, row: RowId, lease: StoredLease, now: Instant) -> WatchedLease {
+    pub(crate) fn record(&self, row: RowId, lease: StoredLease, now: Instant) -> WatchedLease {
         let mut leases = self.leases();
         let seen = WatchedLease { lease, since: now };
         if let Some(watched) = leases.get_mut(&row) {
@@ -130,63 +123,14 @@ impl LeaseWatch {
     }
 
     /// The version of a lease, if the lease has expired for this node; otherwise [`NO_VERSION`].
-    fn expired(&self, row: &RowId, now: Instant) -> u64 {
+    pub(crate) fn expired(&self, row: &RowId, now: Instant) -> u64 {
         let watched = self.leases().get(row).copied();
         let expired = watched.filter(|watched| watched.left(now).is_none());
         expired.map_or(NO_VERSION, |watched| watched.lease.version)
     }
 
-    fn forget(&self, row: &RowId) {
+    pub(crate) fn forget(&self, row: &RowId) {
         self.leases().remove(row);
-    }
-}
-
-/// The time that a row has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowLife {
-    Expired,
-    Left(Duration),
-    /// The row does not expire.
-    Unlimited,
-}
-
-/// The times of a read and of its answer. All rows of the answer are judged by these times.
-///
-/// A version that the answer shows was still there when the read was sent. It may have been
-/// replaced before the answer was looked at: a process may stand still in between.
-#[derive(Debug)]
-pub(crate) struct AnswerTime {
-    table: KeyspaceTable,
-    sent: Instant,
-    came: Instant,
-    time: ServiceTime,
-}
-
-impl AnswerTime {
-    pub(crate) fn row_life(&self, pkey: &Bytes, ccols: &Bytes, stored: &ItemContent) -> RowLife {
-        let left = match stored.expiry {
-            ItemExpiry::Watched(lease) => {
-                let row = self.table.row(pkey, ccols);
-                self.table.connection.watch().record(row, lease, self.came).left(self.sent)
-            }
-            ItemExpiry::At(expires) => layout::time_left(expires, self.time),
-            ItemExpiry::Never => return RowLife::Unlimited,
-        };
-        left.map_or(RowLife::Expired, RowLife::Left)
-    }
-
-    /// The row of an item, if it lives.
-    pub(crate) fn live_row(
-        &self,
-        pkey: &Bytes,
-        ccols: &Bytes,
-        item: Option<Item>,
-    ) -> Result<Option<FoundRow>> {
-        let Some(mut item) = item else { return Ok(None) };
-        let stored = ItemContent::read(&mut item)?;
-        let lives = self.row_life(pkey, ccols, &stored) != RowLife::Expired;
-        let hides_ordered = stored.rank.is_none();
-        Ok(lives.then_some(FoundRow { value: stored.value, hides_ordered }))
     }
 }
 
@@ -194,74 +138,12 @@ impl AnswerTime {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttemptTerms {
     /// A time before the attempt was sent.
-    at: Instant,
+    pub(crate) at: Instant,
     /// The version of an expired lease, if the row had one when the node last saw it. A row that
     /// still has this version counts as absent.
     pub(crate) expired: u64,
     /// The lease to store, if the written row expires.
     pub(crate) lease: Option<StoredLease>,
-}
-
-impl KeyspaceTable {
-    fn row(&self, pkey: &Bytes, ccols: &Bytes) -> RowId {
-        (Arc::clone(&self.name), pkey.clone(), ccols.clone())
-    }
-
-    /// Takes the times by which the rows of an answer are judged. To be called when the answer has
-    /// come to a read that was sent at `sent` or later.
-    pub(crate) fn answer_time(&self, sent: Instant) -> Result<AnswerTime> {
-        let (came, time) = (self.connection.clock().now(), self.connection.service_time()?);
-        Ok(AnswerTime { table: self.clone(), sent, came, time })
-    }
-
-    /// The terms of one attempt of a conditional write.
-    pub(crate) fn attempt_terms(&self, pkey: &Bytes, op: &Conditional) -> AttemptTerms {
-        let clock = self.connection.clock();
-        let at = clock.now();
-        let expired = self.connection.watch().expired(&self.row(pkey, op.ccols()), at);
-        let lease = op.ttl().map(|ttl| StoredLease::new(clock.random().max(1), ttl));
-        AttemptTerms { at, expired, lease }
-    }
-
-    /// Notes that an attempt was applied.
-    pub(crate) fn record_applied(&self, pkey: &Bytes, op: &Conditional, terms: AttemptTerms) {
-        let (row, watch) = (self.row(pkey, op.ccols()), self.connection.watch());
-        match terms.lease {
-            Some(lease) => drop(watch.record(row, lease, self.connection.clock().now())),
-            None => watch.forget(&row),
-        }
-    }
-
-    /// The value of the row that refused an attempt; `None` if there is no row.
-    ///
-    /// # Errors
-    /// `Unavailable` if an insert was refused although no row is there. No condition of an insert
-    /// has that result.
-    pub(crate) fn present_value(
-        &self,
-        pkey: &Bytes,
-        op: &Conditional,
-        item: Option<Item>,
-        terms: AttemptTerms,
-    ) -> Result<Option<Bytes>> {
-        let stored = item.map(|mut item| ItemContent::read(&mut item)).transpose()?;
-        let row = self.row(pkey, op.ccols());
-        let lives = |stored: &ItemContent| {
-            let ItemExpiry::Watched(lease) = stored.expiry else { return true };
-            let now = self.connection.clock().now();
-            self.connection.watch().record(row, lease, now).left(terms.at).is_some()
-        };
-        let there = stored.filter(lives).map(|stored| stored.value);
-        match (op.expected(), &there) {
-            (None, None) => Err(refused_without_item()),
-            _ => Ok(there),
-        }
-    }
-}
-
-/// The error for a write that the service refused because of an item without showing the item.
-pub(crate) fn refused_without_item() -> Error {
-    Error::unavailable("DynamoDB refused a write because of a row that it did not show")
 }
 
 #[cfg(test)]

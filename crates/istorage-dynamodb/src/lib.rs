@@ -17,6 +17,8 @@ mod lease;
 mod read;
 mod storage;
 mod table;
+mod table_leases;
+mod table_setup;
 #[cfg(test)]
 mod testing;
 mod time;

@@ -15,10 +15,9 @@ use istorage::{ExpiringRow, FoundRow, Key, Range, Result, ServerTime};
 use crate::{
     errors::RequestFailure,
     layout::{self, Item, ItemContent},
-    lease::{AnswerTime, RowLife},
-    storage::EXPIRY_RESOLUTION,
     table::KeyspaceTable,
-    time::ServiceTime,
+    table_leases::{AnswerTime, RowLife, TableLeases},
+    time::{EXPIRY_RESOLUTION, ServiceTime},
 };
 
 /// The most keys that DynamoDB takes in one batch.
@@ -48,7 +47,8 @@ impl KeyspaceTable {
                 .send()
         });
         let answer = request.await.map_err(RequestFailure::into_read_error)?;
-        self.answer_time(sent)?
+        TableLeases(self)
+            .answer_time(sent)?
             .live_row(&key.pkey, &key.ccols, answer.item)
             .map(|row| row.map(|row| row.value))
     }
@@ -85,7 +85,7 @@ impl KeyspaceTable {
                 }
             });
             let answer = request.await.map_err(RequestFailure::into_read_error)?;
-            let answered_at = self.answer_time(sent)?;
+            let answered_at = TableLeases(self).answer_time(sent)?;
             for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
                 let (key, row) = keyed_row(item, &answered_at)?;
                 if let Some(place) = places.get(&key) {
@@ -118,7 +118,7 @@ impl KeyspaceTable {
                 let Some(behind) = page else { return Ok(None) };
                 let sent = table.connection.clock().now();
                 let answer = table.page(&pkey, &range, behind, page_timeout).await?;
-                let answered_at = table.answer_time(sent)?;
+                let answered_at = TableLeases(&table).answer_time(sent)?;
                 // The service may give a last key although no row follows, and a page may be empty
                 // although rows follow.
                 let next = answer.last_evaluated_key.map(Some);

@@ -12,15 +12,11 @@ use istorage::{
     Row, RowLimits, RowStream, ServerTime,
 };
 
-use crate::{layout, table::KeyspaceTable};
+use crate::{layout, table::KeyspaceTable, time::EXPIRY_RESOLUTION, transact::write_atomic};
 
 /// The limits of a transaction. DynamoDB's own limit is 4 MB, and the rest is for names, expiries
 /// and orders.
 const TRANSACTION: BatchLimits = BatchLimits { rows: 100, bytes: 3_900_000 };
-
-/// The widest bounds of the service's time that are good enough for an expiry. A single answer that
-/// took a second gives bounds of this width.
-pub(crate) const EXPIRY_RESOLUTION: Duration = Duration::from_secs(2);
 
 /// The capabilities of DynamoDB.
 pub const CAPABILITIES: Capabilities = Capabilities {
@@ -90,11 +86,11 @@ impl AppStorage for DynamoDbStorage {
         }
         let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
         let batch = AtomicBatch { conditionals, ..AtomicBatch::default() };
-        self.0.write_atomic(batch, deadline).await
+        write_atomic(&self.0, batch, deadline).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.0.write_atomic(batch, deadline).await
+        write_atomic(&self.0, batch, deadline).await
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {

@@ -1,11 +1,5 @@
 //! The table of a keyspace, and requests for its rows.
 
-mod lifecycle;
-mod schema;
-mod state;
-mod steps;
-mod ttl;
-
 use std::{error::Error as StdError, sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::{
@@ -13,15 +7,12 @@ use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
 };
 use clock::Instant;
-use istorage::Error;
 
 use crate::{connection::Connection, errors::RequestFailure};
 
-type Result<T, E = Error> = std::result::Result<T, E>;
-
 /// The time after which every server shows a table that one server has shown as active. The manual
 /// of DynamoDB says "a few seconds".
-const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The table of a keyspace.
 #[derive(Clone, Debug)]
@@ -69,6 +60,3 @@ impl KeyspaceTable {
         self.connection.ask_with(deadline, request, |error| self.failure_of(error)).await
     }
 }
-
-#[cfg(test)]
-mod tests;

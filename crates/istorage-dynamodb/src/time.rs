@@ -20,7 +20,10 @@
 mod bounds;
 mod timelines;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use aws_sdk_dynamodb::{
     config::{
@@ -41,6 +44,10 @@ use clock::{Clock, Instant, WallTime};
 
 pub(crate) use self::bounds::ServiceTime;
 use self::timelines::{KnownTime, LocalAddress};
+
+/// The widest bounds of the service's time that are good enough for an expiry. A single answer that
+/// took a second gives bounds of this width.
+pub(crate) const EXPIRY_RESOLUTION: Duration = Duration::from_secs(2);
 
 /// Follows the service's time by all answers of a client.
 #[derive(Clone, Debug)]

@@ -19,6 +19,7 @@ use crate::{
     layout::{self, Expression, Item},
     lease::AttemptTerms,
     table::KeyspaceTable,
+    table_leases::TableLeases,
     time::ServiceTime,
     write::check_superseded,
 };
@@ -39,93 +40,89 @@ enum Verdict {
     Failure(RequestFailure),
 }
 
-impl KeyspaceTable {
-    /// Writes all rows of a batch or none. The next attempt leaves out ordered rows that are
-    /// superseded, so it has fewer rows than the previous attempt.
-    pub(crate) async fn write_atomic(
-        &self,
-        mut batch: AtomicBatch,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        let mut backoff = self.connection.backoff(deadline);
-        while batch != AtomicBatch::default() {
-            let conditionals = batch.conditionals.iter();
-            let terms: Vec<AttemptTerms> =
-                conditionals.map(|(pkey, op)| self.attempt_terms(pkey, op)).collect();
-            let now = self.time(deadline).await?;
-            let Err(error) = self.transact(&batch, &terms, now).await else {
-                for ((pkey, op), terms) in batch.conditionals.iter().zip(terms) {
-                    self.record_applied(pkey, op, terms);
-                }
-                break;
-            };
-            let verdict = match reasons(&error) {
-                Some(reasons) => self.judge(&batch, reasons, &terms)?,
-                None => Verdict::Failure(self.failure_of(error)),
-            };
-            match verdict {
-                Verdict::Lost(conflicts) => return Ok(Outcome::NotApplied(conflicts)),
-                Verdict::Superseded(superseded) => leave_out(&mut batch, &superseded),
-                Verdict::Failure(failure) => backoff.wait_to_resend(failure).await?,
+/// Writes all rows of a batch or none. The next attempt leaves out ordered rows that are
+/// superseded, so it has fewer rows than the previous attempt.
+pub(crate) async fn write_atomic(
+    table: &KeyspaceTable,
+    mut batch: AtomicBatch,
+    deadline: Instant,
+) -> Result<Outcome> {
+    let (leases, mut backoff) = (TableLeases(table), table.connection.backoff(deadline));
+    while batch != AtomicBatch::default() {
+        let conditionals = batch.conditionals.iter();
+        let terms: Vec<AttemptTerms> =
+            conditionals.map(|(pkey, op)| leases.attempt_terms(pkey, op)).collect();
+        let now = table.time(deadline).await?;
+        let Err(error) = transact(table, &batch, &terms, now).await else {
+            for ((pkey, op), terms) in batch.conditionals.iter().zip(terms) {
+                leases.record_applied(pkey, op, terms);
             }
+            break;
+        };
+        let verdict = match reasons(&error) {
+            Some(reasons) => judge(table, &batch, reasons, &terms)?,
+            None => Verdict::Failure(table.failure_of(error)),
+        };
+        match verdict {
+            Verdict::Lost(conflicts) => return Ok(Outcome::NotApplied(conflicts)),
+            Verdict::Superseded(superseded) => leave_out(&mut batch, &superseded),
+            Verdict::Failure(failure) => backoff.wait_to_resend(failure).await?,
         }
-        Ok(Outcome::Applied)
     }
+    Ok(Outcome::Applied)
+}
 
-    async fn transact(
-        &self,
-        batch: &AtomicBatch,
-        terms: &[AttemptTerms],
-        now: ServiceTime,
-    ) -> Result<(), SdkError<TransactWriteItemsError>> {
-        let request = self.connection.send(|client| {
-            let request = client.transact_write_items();
-            async {
-                let writes = writes(&self.name, batch, terms, now)?;
-                let token = token(self.connection.clock());
-                request.set_transact_items(Some(writes)).client_request_token(token).send().await
-            }
-        });
-        request.await.map(drop)
-    }
+async fn transact(
+    table: &KeyspaceTable,
+    batch: &AtomicBatch,
+    terms: &[AttemptTerms],
+    now: ServiceTime,
+) -> Result<(), SdkError<TransactWriteItemsError>> {
+    let request = table.connection.send(|client| {
+        let request = client.transact_write_items();
+        async {
+            let writes = writes(&table.name, batch, terms, now)?;
+            let token = token(table.connection.clock());
+            request.set_transact_items(Some(writes)).client_request_token(token).send().await
+        }
+    });
+    request.await.map(drop)
+}
 
-    fn judge(
-        &self,
-        batch: &AtomicBatch,
-        reasons: &[CancellationReason],
-        terms: &[AttemptTerms],
-    ) -> Result<Verdict> {
-        let failed = |reason: &CancellationReason| reason.code() == Some(CONDITION_FAILED);
-        let conditionals = batch.conditionals.len();
-        let mut conflicts = Vec::new();
-        for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r))
-        {
-            let (pkey, conditional) = &batch.conditionals[op];
-            let actual = self.present_value(pkey, conditional, reason.item.clone(), terms[op])?;
-            conflicts.push(Conflict { op, actual });
-        }
-        if !conflicts.is_empty() {
-            return Ok(Verdict::Lost(conflicts));
-        }
-        let others = reasons.iter().filter(|reason| !failed(reason));
-        if let Some(other) = others.filter_map(CancellationReason::code).find(|code| *code != NONE)
-        {
-            return Ok(Verdict::Failure(RequestFailure::cancelled(other)));
-        }
-        let mut superseded = Vec::new();
-        for (index, put) in batch.ordered.iter().enumerate() {
-            if let Some(reason) = reasons.get(conditionals + index).filter(|reason| failed(reason))
-            {
-                check_superseded(put, reason.item.clone())?;
-                superseded.push(index);
-            }
-        }
-        Ok(if superseded.is_empty() {
-            Verdict::Failure(RequestFailure::cancelled("without a reason"))
-        } else {
-            Verdict::Superseded(superseded)
-        })
+fn judge(
+    table: &KeyspaceTable,
+    batch: &AtomicBatch,
+    reasons: &[CancellationReason],
+    terms: &[AttemptTerms],
+) -> Result<Verdict> {
+    let failed = |reason: &CancellationReason| reason.code() == Some(CONDITION_FAILED);
+    let conditionals = batch.conditionals.len();
+    let mut conflicts = Vec::new();
+    for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r)) {
+        let (pkey, conditional) = &batch.conditionals[op];
+        let actual =
+            TableLeases(table).present_value(pkey, conditional, reason.item.clone(), terms[op])?;
+        conflicts.push(Conflict { op, actual });
     }
+    if !conflicts.is_empty() {
+        return Ok(Verdict::Lost(conflicts));
+    }
+    let others = reasons.iter().filter(|reason| !failed(reason));
+    if let Some(other) = others.filter_map(CancellationReason::code).find(|code| *code != NONE) {
+        return Ok(Verdict::Failure(RequestFailure::cancelled(other)));
+    }
+    let mut superseded = Vec::new();
+    for (index, put) in batch.ordered.iter().enumerate() {
+        if let Some(reason) = reasons.get(conditionals + index).filter(|reason| failed(reason)) {
+            check_superseded(put, reason.item.clone())?;
+            superseded.push(index);
+        }
+    }
+    Ok(if superseded.is_empty() {
+        Verdict::Failure(RequestFailure::cancelled("without a reason"))
+    } else {
+        Verdict::Superseded(superseded)
+    })
 }
 
 /// A token that differs for every attempt of every node.

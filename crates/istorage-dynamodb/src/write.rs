@@ -17,9 +17,9 @@ use istorage::{Conditional, Conflict, Error, OrderedPut, Outcome, Put};
 use crate::{
     errors::RequestFailure,
     layout::{self, Expression, Item, ItemContent},
-    lease::refused_without_item,
     read::SIDE_BY_SIDE,
     table::KeyspaceTable,
+    table_leases::{TableLeases, refused_without_item},
 };
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -106,9 +106,9 @@ impl KeyspaceTable {
         op: &Conditional,
         deadline: Instant,
     ) -> Result<Outcome> {
-        let mut backoff = self.connection.backoff(deadline);
+        let (leases, mut backoff) = (TableLeases(self), self.connection.backoff(deadline));
         loop {
-            let terms = self.attempt_terms(pkey, op);
+            let terms = leases.attempt_terms(pkey, op);
             let condition = layout::condition(op, terms);
             let answer = match layout::written_item(pkey, op, terms) {
                 Some(item) => self.put_if(item, condition).await,
@@ -116,11 +116,11 @@ impl KeyspaceTable {
             };
             match answer {
                 Ok(()) => {
-                    self.record_applied(pkey, op, terms);
+                    leases.record_applied(pkey, op, terms);
                     return Ok(Outcome::Applied);
                 }
                 Err(Refusal::Condition(item)) => {
-                    let actual = self.present_value(pkey, op, item, terms)?;
+                    let actual = leases.present_value(pkey, op, item, terms)?;
                     return Ok(Outcome::NotApplied(vec![Conflict { op: 0, actual }]));
                 }
                 Err(Refusal::Failure(failure)) => backoff.wait_to_resend(failure).await?,

@@ -8,9 +8,9 @@ use istorage::{
 };
 use serde_json::{Value, json};
 
-use super::SHOWN_WITHIN;
 use crate::{
     Billing, DynamoDbConfig,
+    table::SHOWN_WITHIN,
     testing::{ScriptedDynamoDb, ScriptedReply, broken, done, refused},
 };
 
