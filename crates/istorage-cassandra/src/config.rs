@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 use istorage::InvalidSetting;
 use serde::Deserialize;
 
-use crate::tls;
+use crate::{Tls, tls};
 
 /// How to reach the cluster, and the consistency and replication to use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -57,23 +57,6 @@ pub struct Login {
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Password(String);
-
-/// The certificates for encrypted connections. The certificate of a server must name the address at
-/// which the driver reaches the server.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tls {
-    /// The certificates, in PEM, of the authorities that may sign the certificates of the cluster's
-    /// servers.
-    pub ca_file: PathBuf,
-    /// The certificate, in PEM, that this process shows. Needed if the cluster asks for a client
-    /// certificate.
-    #[serde(default)]
-    pub cert_file: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    #[serde(default)]
-    pub key_file: Option<PathBuf>,
-}
 
 /// The number of copies of each row, and their places.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -33,11 +33,12 @@ mod ttl;
 mod write;
 
 pub use config::{
-    CassandraConfig, Login, Password, QuorumConsistency, Replication, SerialConsistency, Tls,
+    CassandraConfig, Login, Password, QuorumConsistency, Replication, SerialConsistency,
 };
 pub use driver::CassandraDriver;
 pub use limits::CAPABILITIES;
 pub use server_settings::{CommitLogSync, ServerSettings, SettingProblem};
+pub use tls::Tls;
 
 // The types of these crates occur in the API.
 pub use clock;

@@ -1,6 +1,10 @@
 //! The certificates that the driver trusts and shows.
 
-use std::{fmt::Display, path::Path, sync::Arc};
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use istorage::InvalidSetting;
 use rustls::{
@@ -8,8 +12,24 @@ use rustls::{
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
 };
+use serde::Deserialize;
 
-use crate::Tls;
+/// The certificates for encrypted connections. The certificate of a server must name the address at
+/// which the driver reaches the server.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The certificates, in PEM, of the authorities that may sign the certificates of the cluster's
+    /// servers.
+    pub ca_file: PathBuf,
+    /// The certificate, in PEM, that this process shows. Needed if the cluster asks for a client
+    /// certificate.
+    #[serde(default)]
+    pub cert_file: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
+}
 
 const CA: &str = "tls.ca_file";
 const CERT: &str = "tls.cert_file";
