@@ -11,7 +11,7 @@ mod verify;
 use std::{collections::VecDeque, ops::Bound};
 
 use bytes::Bytes;
-use istorage::{Error, Result};
+use istorage::Result;
 use redb::{ReadTransaction, TableHandle};
 
 use self::format::BackupEncoder;
@@ -117,9 +117,4 @@ fn read_rows(
         }
     }
     Ok(true)
-}
-
-/// The error for a backup that cannot be used.
-fn damaged_backup(why: impl std::fmt::Display) -> Error {
-    Error::corrupt(format!("the backup is damaged: {why}; use another backup"))
 }

@@ -18,8 +18,8 @@ use crate::{
     layout::Keyspace,
     log::LogSizes,
     read::ReadJob,
+    request::WriteJob,
     storage::RedbStorage,
-    write::WriteJob,
 };
 
 /// Keyspaces in one redb file, for one node.

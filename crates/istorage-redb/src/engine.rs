@@ -26,9 +26,9 @@ use crate::{
     layout::Keyspace,
     queue::{MOST_JOBS, QueuePlace, QueuePlaces},
     read::{ReadJob, ReaderThread},
-    request::WriteRequest,
+    request::{WriteJob, WriteRequest},
     time::{Moment, SteadyTime},
-    write::{WriteJob, WriterThread},
+    write::WriterThread,
 };
 
 /// The number of jobs that may wait for the readers. When their queue is full, a sender waits for a

@@ -18,6 +18,7 @@
 //! does not verify its own checksums when it reads, so without the checksum of the row, a flipped
 //! bit would be served as data.
 
+mod format;
 mod row;
 
 use std::{fmt, ops::Bound};
@@ -25,7 +26,10 @@ use std::{fmt, ops::Bound};
 use istorage::{Error, KeyspaceName, Range, Result};
 use redb::TableDefinition;
 
-pub(crate) use self::row::{FileRow, FileRowKind, checksum, has_flipped_bit};
+pub(crate) use self::{
+    format::{FORMAT, WITHOUT_BANDS, WITHOUT_LOG},
+    row::{FileRow, FileRowKind, checksum, has_flipped_bit},
+};
 use crate::{errors, time::Moment};
 
 /// The table with the mark of this driver, the format, and the time of the file.
@@ -42,14 +46,6 @@ pub(crate) const META_LOG: &str = "log";
 
 /// Marks files of this driver among other redb files.
 pub(crate) const MAGIC: &[u8] = b"vvm istorage";
-/// The version of everything in this module.
-pub(crate) const FORMAT: u32 = 4;
-/// The version before the bands of orders. Its ranks are positive. Such a file is opened, and
-/// becomes a file of [`FORMAT`].
-pub(crate) const WITHOUT_BANDS: u32 = 3;
-/// The version before the log. Such a file is opened, and becomes a file of [`FORMAT`].
-pub(crate) const WITHOUT_LOG: u32 = 2;
-
 const ROWS: &str = "rows/";
 const EXPIRY: &str = "expiry/";
 

@@ -54,13 +54,6 @@ pub(crate) struct WriteLog {
     must_begin: bool,
 }
 
-/// A segment that holds its first frame, and that the file does not name yet.
-#[derive(Debug)]
-struct NextSegment {
-    file: LogFile,
-    position: LogPosition,
-}
-
 impl WriteLog {
     /// Takes up the log of a database that holds all frames, in a new segment. `last` is the place
     /// behind the last frame.

@@ -11,6 +11,7 @@
 
 mod disk;
 mod model;
+mod rng;
 
 use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
@@ -25,26 +26,9 @@ use istorage::{
 use self::{
     disk::{SimDisk, Sync, Synced},
     model::{Call, Changes, History, Leases, RowKey, Rows, Step},
+    rng::Rng,
 };
 use crate::{RedbConfig, RedbDriver, check::check_on, log::LogSizes};
-
-/// Random numbers from a seed (splitmix64).
-#[derive(Clone, Copy, Debug, Default)]
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 /// The TTL of the rows of the partition `leases`.
 const LEASE: Duration = Duration::from_secs(10);

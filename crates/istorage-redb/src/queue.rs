@@ -12,10 +12,11 @@
 
 use std::sync::Arc;
 
-use istorage::AtomicBatch;
+use istorage::{AtomicBatch, BatchLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{request::bytes_of, storage::BATCH};
+/// The largest batch.
+pub(crate) const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
 
 /// The largest urgent job.
 const URGENT: usize = 4 << 10;
@@ -35,6 +36,18 @@ pub const WAITING_BYTES: usize = URGENT_JOBS * URGENT + USUAL_JOBS * STEP + BATC
 
 /// The number of jobs that have places at the same time.
 pub(crate) const MOST_JOBS: usize = URGENT_JOBS + USUAL_JOBS + LARGE_BYTES / LARGE;
+
+/// The approximate number of bytes that a write adds to a transaction.
+pub(crate) fn bytes_of(batch: &AtomicBatch) -> usize {
+    let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
+        pkey.len() + op.ccols().len() + op.written().map_or(0, |value| value.len())
+    });
+    let ordered = batch.ordered.iter().map(|put| (&put.key, &put.value));
+    let puts = batch.puts.iter().map(|put| (&put.key, &put.value));
+    let others =
+        ordered.chain(puts).map(|(key, value)| key.pkey.len() + key.ccols.len() + value.len());
+    conditionals.chain(others).sum()
+}
 
 /// The free places of a queue.
 #[derive(Clone, Debug)]

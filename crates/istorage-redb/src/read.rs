@@ -24,9 +24,9 @@ use crate::{
     errors::{self, FileFailure},
     file::StorageFile,
     layout::Keyspace,
+    request::WriteJob,
     search,
     time::Moment,
-    write::WriteJob,
 };
 
 /// The largest number of jobs that share a snapshot.

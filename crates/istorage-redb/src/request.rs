@@ -1,4 +1,4 @@
-//! The write of one caller, and the reasons why it is not written.
+//! The jobs of the writer, and the reasons why a write is not done.
 
 use std::sync::Arc;
 
@@ -13,6 +13,24 @@ use crate::{
     queue::QueuePlace,
 };
 
+/// A job for the writer.
+#[derive(Debug)]
+pub(crate) enum WriteJob {
+    Write(WriteRequest),
+    Create {
+        keyspace: Arc<Keyspace>,
+        place: QueuePlace,
+        reply: oneshot::Sender<Result<()>>,
+    },
+    Drop {
+        keyspace: Arc<Keyspace>,
+        place: QueuePlace,
+        reply: oneshot::Sender<Result<()>>,
+    },
+    /// A read failed: open the file again if it has failed.
+    Recover,
+}
+
 /// A write, with the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct WriteRequest {
@@ -21,18 +39,6 @@ pub(crate) struct WriteRequest {
     pub(crate) deadline: Instant,
     pub(crate) place: QueuePlace,
     pub(crate) reply: oneshot::Sender<Result<Outcome>>,
-}
-
-/// The approximate number of bytes that a write adds to a transaction.
-pub(crate) fn bytes_of(batch: &AtomicBatch) -> usize {
-    let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
-        pkey.len() + op.ccols().len() + op.written().map_or(0, |value| value.len())
-    });
-    let ordered = batch.ordered.iter().map(|put| (&put.key, &put.value));
-    let puts = batch.puts.iter().map(|put| (&put.key, &put.value));
-    let others =
-        ordered.chain(puts).map(|(key, value)| key.pkey.len() + key.ccols.len() + value.len());
-    conditionals.chain(others).sum()
 }
 
 impl WriteRequest {
@@ -84,3 +90,20 @@ impl From<TableError> for RequestError {
 
 /// The result of a part of a request.
 pub(crate) type RequestResult<T> = std::result::Result<T, RequestError>;
+
+/// The reason why a transaction was given up.
+pub(crate) enum Abort {
+    /// The request with this index cannot be written, and nothing of it may be written. The other
+    /// requests run again without it.
+    Spoiled(usize, Error),
+    /// Expired rows cannot be removed. The requests can be written without removing them.
+    Expiry(FileFailure),
+    /// The file failed.
+    Failed(FileFailure),
+}
+
+impl From<FileFailure> for Abort {
+    fn from(failure: FileFailure) -> Abort {
+        Abort::Failed(failure)
+    }
+}

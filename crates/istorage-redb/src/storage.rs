@@ -7,18 +7,17 @@ use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{
-    AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRow, ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put,
-    Range, Result, Row, RowLimits, RowStream, ServerTime,
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRow,
+    ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,
+    Row, RowLimits, RowStream, ServerTime,
 };
 
 use crate::{
     engine::RedbEngine,
     layout::{Keyspace, row_key},
+    queue::BATCH,
     read::ReadJob,
 };
-
-pub(crate) const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
 
 /// The abilities and limits of a redb storage, the same for every file.
 pub const CAPABILITIES: Capabilities = Capabilities {

@@ -15,16 +15,15 @@ use async_channel::Receiver;
 use clock::{Clock, Instant};
 use istorage::{Error, KeyspaceName, Result};
 use metrics::Histogram;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use self::{damaged::DamagedRows, transaction::Abort, waiting::WaitingJobs};
+use self::{damaged::DamagedRows, waiting::WaitingJobs};
 use crate::{
     errors::FileFailure,
     file::{OpenedFile, StorageFile},
     layout::Keyspace,
     log::WriteLog,
-    queue::QueuePlace,
-    request::WriteRequest,
+    request::{Abort, WriteJob, WriteRequest},
     time::{Moment, SteadyTime},
 };
 
@@ -36,24 +35,6 @@ use crate::{
 /// the last group had only one request, the writer does not wait.
 const GATHER_YIELDS: usize = 100;
 const GATHER_TIME: Duration = Duration::from_micros(300);
-
-/// A job for the writer.
-#[derive(Debug)]
-pub(crate) enum WriteJob {
-    Write(WriteRequest),
-    Create {
-        keyspace: Arc<Keyspace>,
-        place: QueuePlace,
-        reply: oneshot::Sender<Result<()>>,
-    },
-    Drop {
-        keyspace: Arc<Keyspace>,
-        place: QueuePlace,
-        reply: oneshot::Sender<Result<()>>,
-    },
-    /// A read failed: open the file again if it has failed.
-    Recover,
-}
 
 /// The state of the writer's thread.
 #[derive(Debug)]

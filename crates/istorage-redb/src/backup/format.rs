@@ -12,7 +12,7 @@
 //! keys.
 
 use bytes::Bytes;
-use istorage::KeyspaceName;
+use istorage::{Error, KeyspaceName};
 
 use crate::{layout::FORMAT, time::Moment};
 
@@ -81,4 +81,9 @@ impl BackupEncoder {
         self.piece.extend_from_slice(&sum.to_be_bytes());
         std::mem::take(&mut self.piece).into()
     }
+}
+
+/// The error for a backup that cannot be used.
+pub(super) fn damaged_backup(why: impl std::fmt::Display) -> Error {
+    Error::corrupt(format!("the backup is damaged: {why}; use another backup"))
 }

@@ -10,7 +10,7 @@ use istorage::{Error, Result};
 use redb::{Database, WriteTransaction};
 
 use super::{
-    damaged_backup,
+    format::damaged_backup,
     verify::{BackupItem, BackupReader, BackupReport},
 };
 use crate::{

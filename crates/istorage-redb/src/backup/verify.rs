@@ -5,10 +5,7 @@ use std::io::{self, Read};
 
 use istorage::{Error, KeyspaceName, Result};
 
-use super::{
-    damaged_backup,
-    format::{BACKUP_FORMAT, END, KEYSPACE, MAGIC, ROW},
-};
+use super::format::{BACKUP_FORMAT, END, KEYSPACE, MAGIC, ROW, damaged_backup};
 use crate::{
     layout::{FORMAT, FileRow, Keyspace, WITHOUT_BANDS},
     time::Moment,

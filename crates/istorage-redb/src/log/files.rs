@@ -11,7 +11,7 @@ use std::{
 
 use istorage::ErrorKind;
 
-use super::{LogPosition, NextSegment, frame};
+use super::{frame, position::LogPosition};
 use crate::{
     disk::{Disk, LogFile, OpenMode, PathKind, folder_of},
     errors::{self, FileFailure},
@@ -33,6 +33,13 @@ impl Default for LogSizes {
     fn default() -> LogSizes {
         LogSizes { segment: 8 << 20, effects: 1 << 20, growth: 256 << 10 }
     }
+}
+
+/// A segment that holds its first frame, and that the file does not name yet.
+#[derive(Debug)]
+pub(super) struct NextSegment {
+    pub(super) file: LogFile,
+    pub(super) position: LogPosition,
 }
 
 /// The files of the log of one storage file.

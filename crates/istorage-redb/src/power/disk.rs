@@ -25,7 +25,7 @@ use std::{
 use redb::{BackendError, Builder, DatabaseError, StorageBackend};
 
 use self::file::PlatterFile;
-use super::Rng;
+use super::rng::Rng;
 use crate::disk::{
     self, Disk, FolderSync, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
 };

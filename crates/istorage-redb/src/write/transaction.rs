@@ -1,6 +1,6 @@
 //! The transaction of a group of requests.
 
-use istorage::{Error, ErrorKind, Outcome, Result};
+use istorage::{ErrorKind, Outcome, Result};
 use redb::WriteTransaction;
 
 use super::WriterThread;
@@ -9,19 +9,8 @@ use crate::{
     group::GroupTransaction,
     log::Effects,
     progress::{TxnProgress, TxnStep},
-    request::{RequestError, WriteRequest},
+    request::{Abort, RequestError, WriteRequest},
 };
-
-/// The reason why a transaction was given up.
-pub(super) enum Abort {
-    /// The request with this index cannot be written, and nothing of it may be written. The other
-    /// requests run again without it.
-    Spoiled(usize, Error),
-    /// Expired rows cannot be removed. The requests can be written without removing them.
-    Expiry(FileFailure),
-    /// The file failed.
-    Failed(FileFailure),
-}
 
 impl WriterThread {
     /// Runs the requests in one transaction, commits it, and answers the requests. If the
@@ -172,12 +161,6 @@ impl WriterThread {
 
 fn answer_all(requests: &mut Vec<WriteRequest>, answers: Vec<Result<Outcome>>) {
     requests.drain(..).zip(answers).for_each(|(request, answer)| request.answer(answer));
-}
-
-impl From<FileFailure> for Abort {
-    fn from(failure: FileFailure) -> Abort {
-        Abort::Failed(failure)
-    }
 }
 
 impl From<RequestError> for FileFailure {

@@ -7,14 +7,14 @@ use base::with_causes;
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 
-use super::{WriterThread, transaction::Abort};
+use super::WriterThread;
 use crate::{
     errors::{self, FileFailure},
     file::Contents,
     group::{self, GroupTransaction},
     layout::Keyspace,
     log::WriteLog,
-    request::RequestResult,
+    request::{Abort, RequestResult},
     time::Moment,
 };
 

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::WriteJob;
 use crate::{
-    queue::LARGE,
-    request::{WriteRequest, bytes_of},
+    queue::{LARGE, bytes_of},
+    request::{WriteJob, WriteRequest},
 };
 
 /// Limits of a group: a transaction that reached one of them takes no further request.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::power::Rng;
+use crate::power::rng::Rng;
 
 pub(super) const SECTOR: usize = 512;
 
