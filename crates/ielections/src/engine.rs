@@ -26,10 +26,10 @@
 //!   may land. Otherwise the next leader would work beside these writes.
 //! - A node that comes back and cannot raise the epoch does not hold the seat for ever.
 
-mod attempt;
+mod candidate;
 mod leader;
-mod looking;
 mod messages;
+mod state;
 
 use std::{fmt, net::SocketAddr};
 
@@ -38,7 +38,7 @@ use clock::Instant;
 pub use self::messages::{
     Action, Decision, EngineInput, GiveUpReason, Notice, StoreAnswer, StoreCall,
 };
-use self::{attempt::Attempt, leader::LeaderState};
+use self::state::EngineState;
 use crate::{Budget, Lease, Seat};
 
 /// The settings of a candidate.
@@ -71,15 +71,6 @@ pub struct ElectionEngine {
     /// Whether the last look was answered; `None` before the first look.
     store_answers: Option<bool>,
     state: EngineState,
-}
-
-#[derive(Clone, Debug)]
-enum EngineState {
-    Looking,
-    Attempting(Attempt),
-    Withdrawing { seat: Seat, lease: Lease },
-    Leading(LeaderState),
-    Ended,
 }
 
 impl fmt::Debug for ElectionEngine {

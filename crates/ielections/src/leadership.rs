@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use clock::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Epoch, Incarnation, LossReason, Seat, renewal::RenewalTask, term::Term};
+use crate::{
+    Epoch, Incarnation, LossReason, Seat,
+    renewal::{ReleaseOutcome, RenewalTask},
+    term::Term,
+};
 
 /// The leadership of a seat. It is renewed in the background until it is lost, released or dropped.
 ///
@@ -183,15 +187,4 @@ impl StoppedLeadership {
     pub async fn release(self) -> ReleaseOutcome {
         self.0.renewals.release().await
     }
-}
-
-/// The result of [`StoppedLeadership::release`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReleaseOutcome {
-    /// The lease of this leadership is no longer in the store: it was deleted, had expired, or was
-    /// replaced. Another node can lead at once.
-    LeaseGone,
-    /// There was no time to delete the lease, or the store did not confirm that it is gone. Another
-    /// node can lead when the lease has expired.
-    LeftToExpire,
 }

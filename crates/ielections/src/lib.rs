@@ -64,11 +64,12 @@ pub use comeback::{LockError, LockFile};
 pub use elections::{AcquireError, Elections};
 pub use engine::GiveUpReason;
 pub use killer::KillFn;
-pub use leadership::{Leadership, ReleaseOutcome, StoppedLeadership, UnprovedStop, WorkGuard};
+pub use leadership::{Leadership, StoppedLeadership, UnprovedStop, WorkGuard};
 pub use lease::{EpochRow, Incarnation, Lease, Seat};
 pub use loss_reason::LossReason;
 pub use mem::MemStore;
 pub use observer::{Leaders, Observer};
+pub use renewal::ReleaseOutcome;
 pub use runner::HealthCheck;
 pub use store::{Cause, ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
 

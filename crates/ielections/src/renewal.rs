@@ -5,12 +5,23 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    LossReason, ReleaseOutcome,
+    LossReason,
     engine::{Action, EngineInput, Notice},
     meters,
     runner::EngineRunner,
     term::Term,
 };
+
+/// The result of [`StoppedLeadership::release`](crate::StoppedLeadership::release).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// The lease of this leadership is no longer in the store: it was deleted, had expired, or was
+    /// replaced. Another node can lead at once.
+    LeaseGone,
+    /// There was no time to delete the lease, or the store did not confirm that it is gone. Another
+    /// node can lead when the lease has expired.
+    LeftToExpire,
+}
 
 /// The task that renews a lease. The task ends when this value is dropped.
 #[derive(Debug)]

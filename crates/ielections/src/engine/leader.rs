@@ -3,48 +3,10 @@
 use clock::Instant;
 
 use super::{
-    Action, Decision, ElectionEngine, EngineInput, EngineState, Notice, StoreAnswer, StoreCall,
+    Action, Decision, ElectionEngine, EngineInput, Notice, StoreAnswer, StoreCall,
+    state::{EngineState, LeaderState, LeadershipPhase},
 };
-use crate::{ConditionalOutcome, Lease, LossReason, Seat};
-
-/// A leadership, or its lease that remains to be released.
-#[derive(Clone, Debug)]
-pub(super) struct LeaderState {
-    seat: Seat,
-    lease: Lease,
-    /// The time at which the last successful write of the lease was sent.
-    written: Instant,
-    valid_until: Instant,
-    /// The time before which writes of a former process of this node may land.
-    work_from: Instant,
-    phase: LeadershipPhase,
-}
-
-#[derive(Clone, Debug)]
-enum LeadershipPhase {
-    Working {
-        renewal: Option<Instant>,
-    },
-    /// The leadership is lost, and its work was told to stop. The lease may still be this node's
-    /// own.
-    Lost {
-        is_ours: bool,
-    },
-    Releasing,
-}
-
-impl LeaderState {
-    pub(super) fn new(
-        seat: Seat,
-        lease: Lease,
-        written: Instant,
-        valid_until: Instant,
-        work_from: Instant,
-    ) -> LeaderState {
-        let phase = LeadershipPhase::Working { renewal: None };
-        LeaderState { seat, lease, written, valid_until, work_from, phase }
-    }
-}
+use crate::{ConditionalOutcome, Lease, LossReason};
 
 impl ElectionEngine {
     /// Waits for the first renewal.

@@ -1,53 +1,105 @@
-//! The decisions of an attempt, from a seat that looks free to the leadership.
+//! The decisions of a candidate: it looks for a seat, and tries to take it, from a seat that looks
+//! free to the leadership.
+
+use std::time::Duration;
 
 use clock::Instant;
 
 use super::{
-    Decision, ElectionEngine, EngineInput, EngineState, GiveUpReason, Notice, StoreAnswer,
-    StoreCall, leader::LeaderState,
+    Candidacy, Decision, ElectionEngine, EngineInput, GiveUpReason, Notice, StoreAnswer, StoreCall,
+    state::{Attempt, AttemptPhase, Claim, EngineState, LeaderState, LeadershipPhase},
 };
-use crate::{ConditionalOutcome, Epoch, EpochRow, Incarnation, Lease, Seat};
-
-/// An attempt to lead.
-#[derive(Clone, Debug)]
-pub(super) struct Attempt {
-    seat: Seat,
-    /// The lease of a former process of this node, which the attempt replaces.
-    over: Option<Lease>,
-    phase: AttemptPhase,
-}
-
-#[derive(Clone, Debug)]
-enum AttemptPhase {
-    ReadingEpoch,
-    Taking {
-        claim: Claim,
-        /// Whether a sending of the lease got no answer.
-        is_unsettled: bool,
-    },
-    Raising(Claim),
-}
-
-/// The rows that an attempt writes.
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    /// The time at which the lease was sent for the first time. The lease counts from this time,
-    /// whichever of several sendings wrote it.
-    sent: Instant,
-    lease: Lease,
-    /// The epoch row as it was read.
-    from: Option<EpochRow>,
-}
-
-impl Claim {
-    /// The epoch row that the attempt writes.
-    fn epoch_row(&self) -> EpochRow {
-        EpochRow { epoch: self.lease.epoch, incarnation: self.lease.incarnation }
-    }
-}
+use crate::{
+    ConditionalOutcome, Epoch, EpochRow, Incarnation, Lease, ObservedLease, Seat,
+    budget::{LOOK_EVERY_MAX, LOOK_EVERY_MIN},
+};
 
 impl ElectionEngine {
-    pub(super) fn begin(&mut self, seat: Seat, over: Option<Lease>, now: Instant) -> Decision {
+    pub(super) fn look(&mut self, now: Instant, input: EngineInput) -> Decision {
+        let EngineInput::Answer(answer) = input else {
+            if now >= self.candidacy.until
+                && let Some(is_there) = self.store_answers
+            {
+                return self.give_up(if is_there {
+                    GiveUpReason::Waited
+                } else {
+                    GiveUpReason::Unavailable
+                });
+            }
+            return self.call(
+                EngineState::Looking,
+                StoreCall::Look,
+                now + self.budget.timing().call_timeout,
+            );
+        };
+        self.store_answers = Some(matches!(answer, StoreAnswer::Leases(_)));
+        match answer {
+            StoreAnswer::Leases(seen) => match self.choose(&seen) {
+                Some((seat, over)) => self.begin(seat, over, now),
+                None => {
+                    let again = self.look_again(now, &seen);
+                    self.wait_to_look(again)
+                }
+            },
+            StoreAnswer::Broken => self.give_up(GiveUpReason::Broken),
+            _ => self.rest(now),
+        }
+    }
+
+    /// Returns a seat that can be taken: a seat with a lease of this node's former process, or else
+    /// the first free seat.
+    fn choose(&self, seen: &[ObservedLease]) -> Option<(Seat, Option<Lease>)> {
+        let Candidacy { last_seat, former, .. } = &self.candidacy;
+        let own = |seen: &ObservedLease| {
+            Lease::from_bytes(&seen.value).filter(|own| former.contains(own))
+        };
+        let mut wanted = seen.iter().filter(|seen| seen.seat <= *last_seat);
+        if let Some(own) = wanted.find_map(|seen| Some((seen.seat, Some(own(seen)?)))) {
+            return Some(own);
+        }
+        let seats = last_seat.get();
+        let place = |n: u32| (u64::from(self.first_seat) + u64::from(n)) % u64::from(seats) + 1;
+        let order = (0..seats).filter_map(|n| Seat::new(place(n) as u32));
+        let mut free = order.filter(|seat| seen.iter().all(|seen| seen.seat != *seat));
+        Some((free.next()?, None))
+    }
+
+    /// Returns the time of the next look: after a pause, or when the next lease ends if the end is
+    /// near.
+    fn look_again(&mut self, now: Instant, seen: &[ObservedLease]) -> Instant {
+        let pause = self.pause();
+        let ends = seen
+            .iter()
+            .filter(|seen| seen.seat <= self.candidacy.last_seat)
+            .map(|seen| seen.left)
+            .min();
+        match ends {
+            Some(left) if left >= LOOK_EVERY_MIN && left < pause + LOOK_EVERY_MIN => {
+                now + left + Duration::from_micros((self.random)() % 10_000)
+            }
+            _ => now + pause,
+        }
+    }
+
+    /// Returns the pause of a candidate. A part of the pause is random, so that several candidates
+    /// do not move in step.
+    fn pause(&mut self) -> Duration {
+        let chance = (LOOK_EVERY_MAX - LOOK_EVERY_MIN).as_micros() as u64;
+        LOOK_EVERY_MIN + Duration::from_micros((self.random)() % chance)
+    }
+
+    /// Looks again after a pause.
+    pub(super) fn rest(&mut self, now: Instant) -> Decision {
+        let pause = self.pause();
+        self.wait_to_look(now + pause)
+    }
+
+    /// Looks again at `then`, or gives up when the candidate's time is over.
+    fn wait_to_look(&mut self, then: Instant) -> Decision {
+        self.wait(EngineState::Looking, then.min(self.candidacy.until))
+    }
+
+    fn begin(&mut self, seat: Seat, over: Option<Lease>, now: Instant) -> Decision {
         self.attempt(
             Attempt { seat, over, phase: AttemptPhase::ReadingEpoch },
             now,
@@ -89,7 +141,7 @@ impl ElectionEngine {
                 self.send(attempt, claim, now)
             }
             (AttemptPhase::Taking { claim, is_unsettled }, Some(answer)) => {
-                self.taken(attempt, (claim, is_unsettled), now, answer)
+                self.taken(attempt, claim, is_unsettled, now, answer)
             }
             (AttemptPhase::Raising(claim), Some(answer)) => {
                 self.raised(attempt, claim, now, answer)
@@ -122,7 +174,8 @@ impl ElectionEngine {
     fn taken(
         &mut self,
         attempt: Attempt,
-        (claim, is_unsettled): (Claim, bool),
+        claim: Claim,
+        is_unsettled: bool,
         now: Instant,
         answer: StoreAnswer,
     ) -> Decision {
@@ -169,7 +222,8 @@ impl ElectionEngine {
             None => now,
             Some(_) => now + self.budget.timing().late_write,
         };
-        let lead = LeaderState::new(seat, lease, claim.sent, valid_until, work_from);
+        let (written, phase) = (claim.sent, LeadershipPhase::Working { renewal: None });
+        let lead = LeaderState { seat, lease, written, valid_until, work_from, phase };
         let next = self.start_to_lead(lead);
         Decision { notice: Some(Notice::Leads { seat, lease, work_from, valid_until }), next }
     }

@@ -1,0 +1,78 @@
+//! The states of the engine, each with what the node knows in it.
+
+use clock::Instant;
+
+use crate::{EpochRow, Lease, Seat};
+
+#[derive(Clone, Debug)]
+pub(super) enum EngineState {
+    Looking,
+    Attempting(Attempt),
+    Withdrawing { seat: Seat, lease: Lease },
+    Leading(LeaderState),
+    Ended,
+}
+
+/// An attempt to lead.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    pub(super) seat: Seat,
+    /// The lease of a former process of this node, which the attempt replaces.
+    pub(super) over: Option<Lease>,
+    pub(super) phase: AttemptPhase,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum AttemptPhase {
+    ReadingEpoch,
+    Taking {
+        claim: Claim,
+        /// Whether a sending of the lease got no answer.
+        is_unsettled: bool,
+    },
+    Raising(Claim),
+}
+
+/// The rows that an attempt writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    /// The time at which the lease was sent for the first time. The lease counts from this time,
+    /// whichever of several sendings wrote it.
+    pub(super) sent: Instant,
+    pub(super) lease: Lease,
+    /// The epoch row as it was read.
+    pub(super) from: Option<EpochRow>,
+}
+
+impl Claim {
+    /// The epoch row that the attempt writes.
+    pub(super) fn epoch_row(&self) -> EpochRow {
+        EpochRow { epoch: self.lease.epoch, incarnation: self.lease.incarnation }
+    }
+}
+
+/// A leadership, or its lease that remains to be released.
+#[derive(Clone, Debug)]
+pub(super) struct LeaderState {
+    pub(super) seat: Seat,
+    pub(super) lease: Lease,
+    /// The time at which the last successful write of the lease was sent.
+    pub(super) written: Instant,
+    pub(super) valid_until: Instant,
+    /// The time before which writes of a former process of this node may land.
+    pub(super) work_from: Instant,
+    pub(super) phase: LeadershipPhase,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum LeadershipPhase {
+    Working {
+        renewal: Option<Instant>,
+    },
+    /// The leadership is lost, and its work was told to stop. The lease may still be this node's
+    /// own.
+    Lost {
+        is_ours: bool,
+    },
+    Releasing,
+}
