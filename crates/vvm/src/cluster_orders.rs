@@ -58,134 +58,134 @@ pub enum OrderError {
     Storage(String),
 }
 
-impl Node {
-    /// Gives an order to the cluster. The nodes obey within about a second.
+impl ClusterOrder {
+    /// Gives the order to the cluster of a node. The nodes obey within about a second.
     ///
     /// # Errors
     /// The reason why the order was not given.
-    pub async fn order(&self, order: ClusterOrder) -> Result<(), OrderError> {
-        let Some(rows) = self.view().member_rows() else {
+    pub async fn give(self, node: &Node) -> Result<(), OrderError> {
+        let Some(rows) = node.view().member_rows() else {
             return Err(OrderError::Refused("the storage is not open yet".to_owned()));
         };
         // The order may name a node or an owner that is new.
-        self.view().get(VIEW_WITHIN).await;
-        let deadline = self.clock().now() + ORDER_WITHIN;
-        let by = self.advertised().to_string();
+        node.view().get(VIEW_WITHIN).await;
+        let deadline = node.clock().now() + ORDER_WITHIN;
+        let by = node.advertised().to_string();
         let storage = |error: sysvvm::Error| OrderError::Storage(with_causes(&error));
-        let order = match order {
+        let order = match self {
             ClusterOrder::Pause | ClusterOrder::Resume => {
-                let paused = order == ClusterOrder::Pause;
+                let paused = self == ClusterOrder::Pause;
                 rows.set_paused(paused, &by, deadline).await.map_err(storage)?;
-                self.view().ask_now();
+                node.view().ask_now();
                 return Ok(());
             }
-            ClusterOrder::Drain(member) => self.drain_order(member)?,
-            ClusterOrder::CancelDrain(member) => self.cancel_order(rows, member, deadline).await?,
-            ClusterOrder::Move { app, partition, to } => self.move_order(&app, partition, to)?,
+            ClusterOrder::Drain(member) => drain_order(node, member)?,
+            ClusterOrder::CancelDrain(member) => cancel_order(node, rows, member, deadline).await?,
+            ClusterOrder::Move { app, partition, to } => move_order(node, &app, partition, to)?,
         };
         rows.order(&order, OperatorOrder::TTL, deadline).await.map_err(storage)?;
-        self.view().ask_now();
+        node.view().ask_now();
         Ok(())
     }
+}
 
-    /// The members as this node saw them last.
-    fn members_seen(&self) -> Vec<Member> {
-        let seen = self.view().last().answer;
-        seen.map(|seen| self.members(&seen)).unwrap_or_default()
+/// The members as this node saw them last.
+fn members_seen(node: &Node) -> Vec<Member> {
+    let seen = node.view().last().answer;
+    seen.map(|seen| node.members(&seen)).unwrap_or_default()
+}
+
+fn known(node: &Node, id: MemberId) -> Result<Member, OrderError> {
+    let member = members_seen(node).into_iter().find(|member| member.id == id);
+    member.ok_or_else(|| OrderError::Unknown(format!("no node of the cluster has the id {id}")))
+}
+
+fn drain_order(node: &Node, id: MemberId) -> Result<OperatorOrder, OrderError> {
+    if !is_fresh(node, known(node, id)?.id) {
+        return Err(OrderError::Refused(format!("the node {id} {SILENT}")));
     }
+    Ok(OperatorOrder::Drain { member: id.0 })
+}
 
-    fn known(&self, id: MemberId) -> Result<Member, OrderError> {
-        let member = self.members_seen().into_iter().find(|member| member.id == id);
-        member.ok_or_else(|| OrderError::Unknown(format!("no node of the cluster has the id {id}")))
+async fn cancel_order(
+    node: &Node,
+    rows: &MemberRows,
+    id: MemberId,
+    deadline: Instant,
+) -> Result<OperatorOrder, OrderError> {
+    let cancel = OperatorOrder::CancelDrain { member: id.0 };
+    if known(node, id)?.state == MemberState::Draining {
+        return Ok(cancel);
     }
-
-    fn drain_order(&self, id: MemberId) -> Result<OperatorOrder, OrderError> {
-        if !self.is_fresh(self.known(id)?.id) {
-            return Err(OrderError::Refused(format!("the node {id} {SILENT}")));
-        }
-        Ok(OperatorOrder::Drain { member: id.0 })
+    // The node, and the view of this one, may not have seen the order to drain yet.
+    let stored = rows.read(deadline).await;
+    let orders = stored.map_err(|error| OrderError::Storage(with_causes(&error)))?.orders;
+    let drain = OperatorOrder::Drain { member: id.0 };
+    match orders.iter().any(|(_, order)| *order == drain) {
+        true => Ok(cancel),
+        false => Err(OrderError::Refused(format!("the node {id} does not drain"))),
     }
+}
 
-    async fn cancel_order(
-        &self,
-        rows: &MemberRows,
-        id: MemberId,
-        deadline: Instant,
-    ) -> Result<OperatorOrder, OrderError> {
-        let cancel = OperatorOrder::CancelDrain { member: id.0 };
-        if self.known(id)?.state == MemberState::Draining {
-            return Ok(cancel);
-        }
-        // The node, and the view of this one, may not have seen the order to drain yet.
-        let stored = rows.read(deadline).await;
-        let orders = stored.map_err(|error| OrderError::Storage(with_causes(&error)))?.orders;
-        let drain = OperatorOrder::Drain { member: id.0 };
-        match orders.iter().any(|(_, order)| *order == drain) {
-            true => Ok(cancel),
-            false => Err(OrderError::Refused(format!("the node {id} does not drain"))),
-        }
+fn move_order(
+    node: &Node,
+    name: &str,
+    partition: u16,
+    to: MemberId,
+) -> Result<OperatorOrder, OrderError> {
+    let app = node.apps().iter().find(|app| app.name().to_string() == name);
+    let app = app.ok_or_else(|| {
+        let known: Vec<_> = node.apps().iter().map(|app| app.name().to_string()).collect();
+        let known = known.join(", ");
+        OrderError::Unknown(format!("this node has no application `{name}`; it has {known}"))
+    })?;
+    let count = app.settings.partitions.get();
+    let number = app.number().ok_or_else(|| {
+        OrderError::Refused(format!("the application `{name}` is not deployed yet"))
+    })?;
+    if partition >= count {
+        let why = format!("`{name}` has {count} partitions, and no partition {partition}");
+        return Err(OrderError::Unknown(why));
     }
-
-    fn move_order(
-        &self,
-        name: &str,
-        partition: u16,
-        to: MemberId,
-    ) -> Result<OperatorOrder, OrderError> {
-        let app = self.apps().iter().find(|app| app.name().to_string() == name);
-        let app = app.ok_or_else(|| {
-            let known: Vec<_> = self.apps().iter().map(|app| app.name().to_string()).collect();
-            let known = known.join(", ");
-            OrderError::Unknown(format!("this node has no application `{name}`; it has {known}"))
-        })?;
-        let count = app.settings.partitions.get();
-        let number = app.number().ok_or_else(|| {
-            OrderError::Refused(format!("the application `{name}` is not deployed yet"))
-        })?;
-        if partition >= count {
-            let why = format!("`{name}` has {count} partitions, and no partition {partition}");
-            return Err(OrderError::Unknown(why));
-        }
-        let row = self.owner_of(app, partition);
-        let owner = row.owner.ok_or_else(|| {
-            OrderError::Refused(format!("nobody owns partition {partition} of `{name}` now"))
-        })?;
-        let member = self.known(to)?;
-        if member.incarnation == Some(owner.incarnation) {
-            let why = format!("partition {partition} is at that node already");
-            return Err(OrderError::Refused(why));
-        }
-        let members = self.members_seen();
-        let mut from = members.iter().filter(|it| it.incarnation == Some(owner.incarnation));
-        if from.any(|member| member.state == MemberState::Draining) {
-            let why = format!("partition {partition} leaves its node already, which drains");
-            return Err(OrderError::Refused(why));
-        }
-        if let Some(why) = self.obstacle(&member, number.get()) {
-            return Err(OrderError::Refused(format!("the node {to} {why}")));
-        }
-        let partition = PartitionId { app: number.get(), partition };
-        Ok(OperatorOrder::Move { partition, epoch: row.epoch, to: to.0 })
+    let row = node.owner_of(app, partition);
+    let owner = row.owner.ok_or_else(|| {
+        OrderError::Refused(format!("nobody owns partition {partition} of `{name}` now"))
+    })?;
+    let member = known(node, to)?;
+    if member.incarnation == Some(owner.incarnation) {
+        let why = format!("partition {partition} is at that node already");
+        return Err(OrderError::Refused(why));
     }
-
-    fn is_fresh(&self, id: MemberId) -> bool {
-        let seen = self.view().last().answer;
-        id == self.membership().id() || seen.is_some_and(|seen| seen.is_fresh(id))
+    let members = members_seen(node);
+    let mut from = members.iter().filter(|it| it.incarnation == Some(owner.incarnation));
+    if from.any(|member| member.state == MemberState::Draining) {
+        let why = format!("partition {partition} leaves its node already, which drains");
+        return Err(OrderError::Refused(why));
     }
+    if let Some(why) = obstacle(node, &member, number.get()) {
+        return Err(OrderError::Refused(format!("the node {to} {why}")));
+    }
+    let partition = PartitionId { app: number.get(), partition };
+    Ok(OperatorOrder::Move { partition, epoch: row.epoch, to: to.0 })
+}
 
-    /// Returns why a node gets no partition of an application now.
-    fn obstacle(&self, member: &Member, app: u32) -> Option<&'static str> {
-        let seen = self.view().last().answer;
-        let is_living = |it| seen.as_ref().is_some_and(|seen| seen.living.contains(&it));
-        match member.state {
-            _ if !self.is_fresh(member.id) => Some(SILENT),
-            _ if !member.incarnation.is_some_and(is_living) => Some("has no seat"),
-            MemberState::Draining => Some("drains"),
-            MemberState::Starting => Some("starts"),
-            MemberState::Ready if !member.apps.contains(&app) => {
-                Some("does not have the application, or only an older version of it")
-            }
-            MemberState::Ready => None,
+fn is_fresh(node: &Node, id: MemberId) -> bool {
+    let seen = node.view().last().answer;
+    id == node.membership().id() || seen.is_some_and(|seen| seen.is_fresh(id))
+}
+
+/// Returns why a node gets no partition of an application now.
+fn obstacle(node: &Node, member: &Member, app: u32) -> Option<&'static str> {
+    let seen = node.view().last().answer;
+    let is_living = |it| seen.as_ref().is_some_and(|seen| seen.living.contains(&it));
+    match member.state {
+        _ if !is_fresh(node, member.id) => Some(SILENT),
+        _ if !member.incarnation.is_some_and(is_living) => Some("has no seat"),
+        MemberState::Draining => Some("drains"),
+        MemberState::Starting => Some("starts"),
+        MemberState::Ready if !member.apps.contains(&app) => {
+            Some("does not have the application, or only an older version of it")
         }
+        MemberState::Ready => None,
     }
 }

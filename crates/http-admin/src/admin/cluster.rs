@@ -39,8 +39,7 @@ pub(super) async fn order(
     order: Order,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
-    let order = order_of(order, query)?;
-    node.order(order).await.map_err(|error| problem(&error))?;
+    order_of(order, query)?.give(node).await.map_err(|error| problem(&error))?;
     Ok(json_response(StatusCode::ACCEPTED, &json!({ "ordered": true })))
 }
 

@@ -152,7 +152,7 @@ pub(crate) async fn move_under_load(rounds: u64) -> Vec<Option<String>> {
     let cluster = Arc::new(Cluster::new());
     let [first, second] = two_nodes(&cluster).await;
     let nodes = [first.node().clone(), second.node().clone()];
-    nodes[0].order(ClusterOrder::Pause).await.unwrap();
+    ClusterOrder::Pause.give(&nodes[0]).await.unwrap();
     let stop = CancellationToken::new();
     let clients: Vec<_> = (0..PARTITIONS)
         .map(|ws| tokio::spawn(load(Arc::clone(&cluster), nodes.to_vec(), ws, stop.clone())))
@@ -164,7 +164,7 @@ pub(crate) async fn move_under_load(rounds: u64) -> Vec<Option<String>> {
         let partition = u16::try_from(ws).unwrap();
         let to_member = member_of(&status, to);
         let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to: to_member };
-        nodes[round as usize % 2].order(order).await.unwrap();
+        order.give(&nodes[round as usize % 2]).await.unwrap();
         until(&cluster, "the partition moves", || is_here(to, ws)).await;
         // The nodes see the new owner before the next order names it.
         cluster.clock.sleep(Duration::from_millis(300)).await;
@@ -231,7 +231,7 @@ async fn an_order_that_nobody_would_obey_is_refused() {
     let here = (0..10).find(|ws| is_here(node, *ws)).unwrap();
     let partition = u16::try_from(here).unwrap();
     let order = || ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to: id };
-    let refused = async |order: ClusterOrder| node.order(order).await.unwrap_err().to_string();
+    let refused = async |order: ClusterOrder| order.give(node).await.unwrap_err().to_string();
     let why = refused(ClusterOrder::CancelDrain(id)).await;
     assert!(why.contains("does not drain"), "{why}");
 
@@ -239,9 +239,9 @@ async fn an_order_that_nobody_would_obey_is_refused() {
     let there = u16::try_from(leaves).unwrap();
 
     // The second node sees the order to drain only later.
-    node.order(ClusterOrder::Drain(id)).await.unwrap();
-    node.order(ClusterOrder::CancelDrain(id)).await.unwrap();
-    node.order(ClusterOrder::Drain(id)).await.unwrap();
+    ClusterOrder::Drain(id).give(node).await.unwrap();
+    ClusterOrder::CancelDrain(id).give(node).await.unwrap();
+    ClusterOrder::Drain(id).give(node).await.unwrap();
     let drains = || {
         let members = node.cluster_status().members;
         members.iter().any(|it| it.id == id.to_string() && it.state == MemberState::Draining)
@@ -283,7 +283,7 @@ async fn a_node_drains_and_comes_back() {
     let cluster = Cluster::new();
     let [first, second] = two_nodes(&cluster).await;
     let id = member_of(&first.node().cluster_status(), second.node());
-    first.node().order(ClusterOrder::Drain(id)).await.unwrap();
+    ClusterOrder::Drain(id).give(first.node()).await.unwrap();
     until(&cluster, "the node owns nothing", || {
         count(first.node()) == PARTITIONS as usize && count(second.node()) == 0
     })
@@ -295,7 +295,7 @@ async fn a_node_drains_and_comes_back() {
         second.node().owner_of(app, 0).owner.is_some_and(|seen| seen.advertised == owner)
     })
     .await;
-    first.node().order(ClusterOrder::CancelDrain(id)).await.unwrap();
+    ClusterOrder::CancelDrain(id).give(first.node()).await.unwrap();
     until(&cluster, "the node owns its half again", || count(second.node()) == 5).await;
     assert!(!second.node().is_draining());
     for node in [first, second] {

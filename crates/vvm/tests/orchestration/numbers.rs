@@ -304,7 +304,7 @@ async fn a_workspace_that_moves_leaves_no_gap_in_its_numbers() {
     for expected in 0..3 {
         assert_eq!([draw(&first, 7).await, draw(&first, 8).await], [expected; 2]);
     }
-    first.node().order(ClusterOrder::Pause).await.unwrap();
+    ClusterOrder::Pause.give(first.node()).await.unwrap();
     let second = launch(2);
     let to = loop {
         let members = first.node().cluster_status().members;
@@ -317,7 +317,7 @@ async fn a_workspace_that_moves_leaves_no_gap_in_its_numbers() {
     };
     let app = "acme/tickets".to_owned();
     let order = ClusterOrder::Move { app, partition: 7, to: to.parse().unwrap() };
-    first.node().order(order).await.unwrap();
+    order.give(first.node()).await.unwrap();
     let here = |node: &Launched| node.node().app("acme", "tickets").unwrap().at(WsId(7)).is_ok();
     while !here(&second) {
         assert!(cluster.clock.now() < soon, "the partition does not move");

@@ -260,7 +260,7 @@ async fn a_partition_with_an_unanswered_write_of_a_repair_is_held_back_at_level_
     let start = cluster.clock.now();
     let name = "acme/shop".to_owned();
     let order = ClusterOrder::Move { app: name, partition: 7, to: to.parse().unwrap() };
-    first.node().order(order).await.unwrap();
+    order.give(first.node()).await.unwrap();
     while app(&second).at(WsId(7)).is_err() {
         assert!(cluster.clock.now() < start + PATIENCE, "the partition does not move");
         cluster.clock.sleep(Duration::from_millis(5)).await;

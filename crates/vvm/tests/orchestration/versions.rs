@@ -92,7 +92,7 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
     })
     .await;
     let kept = owned(&older);
-    newer.node().order(ClusterOrder::Pause).await.unwrap();
+    ClusterOrder::Pause.give(newer.node()).await.unwrap();
 
     let back = owned(&newer)[0];
     let partition = u16::try_from(back).unwrap();
@@ -103,7 +103,7 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
         partitions.into_iter().find(|it| it.number == partition).unwrap().epoch
     };
     let before = epoch(&newer);
-    newer.node().order(ClusterOrder::Move { app, partition, to }).await.unwrap();
+    ClusterOrder::Move { app, partition, to }.give(newer.node()).await.unwrap();
     // The older node gets the partition, does not start it, and gives it back.
     until(&cluster, "the partition comes back", || {
         assert!(!owned(&older).contains(&back), "the older node has started the partition");
@@ -112,7 +112,7 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
     .await;
     assert_eq!(owned(&older), kept, "what worked before goes on working");
     let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to };
-    let why = newer.node().order(order).await.unwrap_err().to_string();
+    let why = order.give(newer.node()).await.unwrap_err().to_string();
     assert!(why.contains("only an older version of it"), "{why}");
     cluster.clock.sleep(Duration::from_secs(3)).await;
     assert!(owned(&newer).contains(&back), "the older node is asked once only");
@@ -148,7 +148,7 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
     let cluster = Cluster::new();
     let well = launch(&cluster, 1, OLDER);
     cluster.until(&well, Stage::Leading).await;
-    well.node().order(ClusterOrder::Pause).await.unwrap();
+    ClusterOrder::Pause.give(well.node()).await.unwrap();
     let (ill, _) = launch_failing(&cluster, 2, [3, 100_000], two_seats);
 
     let to: MemberId = ill.node().cluster_status().this_member.parse().unwrap();
@@ -160,7 +160,7 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
     })
     .await;
     let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition: 3, to };
-    well.node().order(order).await.unwrap();
+    order.give(well.node()).await.unwrap();
     let there = || well.node().cluster_status().partitions.swap_remove(3);
     let taken = Some(to.to_string());
     until(&cluster, "the partition moves", || there().member == taken).await;

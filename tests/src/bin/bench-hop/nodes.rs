@@ -47,14 +47,14 @@ impl BenchNodes {
             node.node().app("demo", "shop").is_some_and(|app| app.at(WsId(ws)).is_ok())
         };
         until(clock, "the owner works", || (0..10).all(|ws| is_here(&owner, ws))).await?;
-        owner.node().order(ClusterOrder::Pause).await?;
+        ClusterOrder::Pause.give(owner.node()).await?;
         let frozen = launch(clock, &driver, Some(silent.local_addr()?))?;
         let mut accepting = JoinSet::new();
         accepting.spawn(hold_connections(silent));
         until(clock, "two members", || owner.node().cluster_status().members.len() == 2).await?;
         let to = frozen.node().cluster_status().this_member.parse()?;
         let order = ClusterOrder::Move { app: "demo/shop".to_owned(), partition: FROZEN, to };
-        owner.node().order(order).await?;
+        order.give(owner.node()).await?;
         let frozen_workspace = u64::from(FROZEN);
         until(clock, "the move", || is_here(&frozen, frozen_workspace)).await?;
         let entry = launch(clock, &driver, None)?;

@@ -244,7 +244,7 @@ impl ClusterNode {
     pub(crate) fn order(&self, order: ClusterOrder) {
         let start = Instant::now();
         let node = self.launched.node();
-        while let Err(error) = self.runtime.block_on(node.order(order.clone())) {
+        while let Err(error) = self.runtime.block_on(order.clone().give(node)) {
             assert!(!matches!(error, OrderError::Storage(_)), "{error}");
             assert!(start.elapsed() < PATIENCE, "{error}");
             sleep(Duration::from_millis(10));
