@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the rules of the repository besides the tests. It changes nothing.
 
+mod circles;
 mod edges;
 mod forbidden_words;
 mod homes;
@@ -99,6 +100,7 @@ fn check_house_rules() -> Result<()> {
     violations.extend(unused::check(&files, &packages));
     violations.extend(manifests::check(&files));
     violations.extend(homes::check(&files));
+    violations.extend(circles::check(&files));
     violations.extend(named_tests::check(&files));
     violations.extend(names::check(&files, &packages));
     violations.extend(forbidden_words::check(&files));
