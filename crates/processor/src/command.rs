@@ -77,12 +77,6 @@ impl Command {
         Command { request: request.into(), ..self }
     }
 
-    /// Sets the sender.
-    #[must_use]
-    pub fn with_principal(self, principal: impl Into<String>) -> Command {
-        Command { principal: principal.into(), ..self }
-    }
-
     /// The number of bytes that the command carries.
     pub(crate) fn bytes(&self) -> usize {
         self.params.len() + self.rows.iter().map(RowChange::bytes).sum::<usize>()

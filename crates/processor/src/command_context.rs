@@ -12,7 +12,7 @@ use isequencer::{SeqId, WsKind, standard};
 
 pub(crate) use self::draft::{EventDraft, EventHead, Numbers};
 pub use self::rows::MOST_ROWS;
-use crate::{Declarations, HandlerError, Rejection, RejectionKind, RowChange, state::GroupView};
+use crate::{HandlerError, Rejection, RejectionKind, RowChange};
 
 /// The command context: the view that a handler has of the workspace, and its way to write.
 pub struct CommandContext<'g> {
@@ -30,19 +30,7 @@ impl fmt::Debug for CommandContext<'_> {
     }
 }
 
-impl<'g> CommandContext<'g> {
-    /// Creates the context of a command that names `rows` rows.
-    pub(crate) fn new(
-        declarations: &'g Declarations,
-        head: EventHead,
-        state: &'g GroupView<'g>,
-        numbers: &'g mut dyn Numbers,
-        rows: usize,
-    ) -> CommandContext<'g> {
-        let draft = EventDraft::new(declarations, head, state, numbers, rows);
-        CommandContext { draft, has_failed: false }
-    }
-
+impl CommandContext<'_> {
     /// The workspace of the command.
     pub fn ws(&self) -> WsId {
         self.draft.head.ws

@@ -21,9 +21,9 @@ use crate::{
 /// The handle to which the commands of a partition are sent.
 #[derive(Clone, Debug)]
 pub struct Commands {
-    queue: mpsc::Sender<QueuedCommand>,
+    pub(crate) queue: mpsc::Sender<QueuedCommand>,
     /// The time for which a command waits for a place in a full queue.
-    queue_wait: Duration,
+    pub(crate) queue_wait: Duration,
     pub(crate) shared: Arc<PartitionShared>,
     pub(crate) numbers: Monitor,
     pub(crate) log: Arc<Log>,
@@ -37,16 +37,6 @@ struct SentCommand {
 }
 
 impl Commands {
-    pub(crate) fn new(
-        queue: mpsc::Sender<QueuedCommand>,
-        queue_wait: Duration,
-        shared: Arc<PartitionShared>,
-        numbers: Monitor,
-        log: Arc<Log>,
-    ) -> Commands {
-        Commands { queue, queue_wait, shared, numbers, log }
-    }
-
     /// Runs a command and waits for its answer, at most until the deadline of the command.
     ///
     /// # Errors

@@ -128,13 +128,13 @@ impl Partition {
         let groups_of_queue = queue.div_ceil(limits.commands) as u64;
         let shared = Arc::new(PartitionShared::new(clock.clone(), meters, groups_of_queue));
         let (sender, receiver) = mpsc::channel(queue);
-        let commands = Commands::new(
-            sender,
+        let commands = Commands {
+            queue: sender,
             queue_wait,
-            Arc::clone(&shared),
-            sequencer.monitor(),
-            Arc::clone(&log),
-        );
+            shared: Arc::clone(&shared),
+            numbers: sequencer.monitor(),
+            log: Arc::clone(&log),
+        };
         let (stop, stopped) = watch::channel(None);
         let (epoch, checks_records) = (log.epoch(), log.checks_records());
         let kinds = remembered::at_most(NonZeroUsize::new(workspaces).unwrap_or(NonZeroUsize::MIN));

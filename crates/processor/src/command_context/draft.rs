@@ -88,7 +88,7 @@ pub(crate) struct EventDraft<'g> {
 
 impl<'g> EventDraft<'g> {
     /// Creates the draft of a command that names `rows` rows.
-    pub(super) fn new(
+    pub(crate) fn new(
         declarations: &'g Declarations,
         head: EventHead,
         state: &'g GroupView<'g>,

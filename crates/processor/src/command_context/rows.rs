@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use eventlog::RecordId;
 
-use self::{changed_row::RowUpdate, new_row::NewRow};
+use self::changed_row::RowUpdate;
 use super::EventDraft;
 use crate::{HandlerError, Rejection, RejectionKind, RowChange};
 
@@ -40,7 +40,7 @@ pub(super) async fn write(
             RowChange::Create { table, parent, fields, .. } => {
                 let (_, id) = draft.ids[created];
                 created += 1;
-                new_row::create(draft, NewRow { id, table, parent, fields }).await?;
+                new_row::create(draft, id, table, parent, fields).await?;
             }
             RowChange::Update { id, table, version, is_active, fields } => {
                 let id = draft.real(id)?;

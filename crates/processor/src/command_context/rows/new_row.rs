@@ -5,14 +5,6 @@ use isequencer::standard;
 
 use crate::{HandlerError, Rejection, command_context::EventDraft};
 
-/// A [`RowChange::Create`](crate::RowChange::Create) with the real id of its row.
-pub(super) struct NewRow {
-    pub(super) id: RecordId,
-    pub(super) table: QName,
-    pub(super) parent: Option<Parent>,
-    pub(super) fields: Fields,
-}
-
 /// The real id of a new row.
 pub(super) fn new_id(
     draft: &mut EventDraft<'_>,
@@ -43,7 +35,10 @@ pub(super) fn new_id(
 /// Adds a new row to the changes.
 pub(super) async fn create(
     draft: &mut EventDraft<'_>,
-    NewRow { id, table: name, parent, mut fields }: NewRow,
+    id: RecordId,
+    name: QName,
+    parent: Option<Parent>,
+    mut fields: Fields,
 ) -> Result<(), HandlerError> {
     let table = draft.table(&name)?;
     let kind = table.kind();
