@@ -1,7 +1,5 @@
 //! The writing of the rows that follow from events in the log of the partition.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, stream};
@@ -11,13 +9,13 @@ use crate::{
     AppRow, Error, Log, Result,
     commit::unexplained_refusal,
     conflict,
-    log::{MAX_PAUSE, MIN_PAUSE},
     plan::{RowWrite, WriteMode, in_chunks},
+    settings::MIN_PAUSE,
 };
 
 /// The number of ordered rows that are sent together, and the number of such chunks at a time. If a
 /// storage cannot write them within one call, each chunk is written [in
-/// parts](Log::put_in_parts).
+/// parts](crate::calls::Calls::put_in_parts).
 pub(crate) const ORDERED_CHUNK_ROWS: usize = 500;
 const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
@@ -40,7 +38,7 @@ impl Log {
     /// the write of event 9 meets the record of event 7 and is a violation; the write of event 10
     /// replaces it.
     pub(crate) async fn apply(&self, rest: Vec<RowWrite>, changes: Vec<RowWrite>) -> Result<()> {
-        let until = self.clock.now() + self.settings.apply_for;
+        let until = self.calls.clock.now() + self.calls.settings.apply_for;
         let mut applied = self.write_rest(rest, until).await;
         // None of the changes was sent, so none of them can land later.
         if applied.is_ok() {
@@ -62,7 +60,7 @@ impl Log {
         let ordered = async {
             let mut chunks = Vec::with_capacity(ordered.len().div_ceil(ORDERED_CHUNK_ROWS));
             for chunk in ordered.chunks(ORDERED_CHUNK_ROWS) {
-                chunks.push(self.put_in_parts(chunk, &self.parts.puts, until));
+                chunks.push(self.calls.put_in_parts(chunk, &self.calls.parts.puts, until));
             }
             run_all(chunks, ORDERED_CHUNKS_AT_ONCE).await
         };
@@ -80,7 +78,7 @@ impl Log {
     }
 
     async fn write_conditional_rows(&self, writes: Vec<RowWrite>, until: Instant) -> Result<()> {
-        let chunks = in_chunks(writes, &self.storage().capabilities());
+        let chunks = in_chunks(writes, &self.calls.storage().capabilities());
         let writes = chunks.into_iter().map(|chunk| self.write_conditional(chunk, until));
         run_all(writes, CONDITIONAL_CHUNKS_AT_ONCE).await
     }
@@ -103,8 +101,8 @@ impl Log {
     /// hides the version of B. A stray is in the band *last*, and stays in front of every put of a
     /// new row. So B cannot put anything above it either, and replaces it by consensus, too.
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
-        self.put_in_parts(writes, &self.parts.puts, until).await?;
-        let values = self.read_values(&keys_of(writes), until).await?;
+        self.calls.put_in_parts(writes, &self.calls.parts.puts, until).await?;
+        let values = self.calls.read_values(&keys_of(writes), until).await?;
         let is_odd =
             |(write, value): &(&RowWrite, Option<Bytes>)| value.as_ref() != Some(&write.after);
         let odd: Vec<_> =
@@ -124,7 +122,7 @@ impl Log {
             return Ok(());
         }
         let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
-        let found = self.read_rows(&keys, until).await?;
+        let found = self.calls.read_rows(&keys, until).await?;
         let (mut left, mut violations) = (Vec::new(), Vec::new());
         for (write, found) in writes.iter().copied().zip(found) {
             let there = found.as_ref().map(|row| &row.value);
@@ -154,51 +152,16 @@ impl Log {
     /// record would be acknowledged and missing. A deletion with such a time hides an inserted row
     /// likewise.
     pub(crate) async fn check_shown(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
-        if !self.reads_back() {
+        if !self.calls.reads_back() {
             return Ok(());
         }
-        let values = self.read_values(&keys_of(writes), until).await?;
+        let values = self.calls.read_values(&keys_of(writes), until).await?;
         let is_shown = |(write, there): &(&RowWrite, Option<Bytes>)| {
             matches!(conflict::judge_applied_row(write, there.as_ref()), Ok(None))
         };
         match writes.iter().zip(values).find(|pair| !is_shown(pair)) {
             Some((write, _)) => Err(not_shown(write.row).into()),
             None => Ok(()),
-        }
-    }
-
-    /// Writes the ordered rows of a log by one call, and sends them again until they are answered.
-    /// Sending a row again is harmless: both writes have the same order and the same bytes.
-    ///
-    /// Invariant: after a failed attempt, the error is [`Error::Unknown`]. A simpler version
-    /// returns the last error. The first attempt gets no answer; the lease expires; the version
-    /// returns [`Error::LeadershipLost`], and the command is answered as not done; the first
-    /// attempt lands, and the next leader applies its event.
-    pub(crate) async fn put_in_log(&self, writes: &[RowWrite]) -> Result<()> {
-        let mut pause = MIN_PAUSE;
-        let mut failed = None;
-        loop {
-            if let Err(lost) = self.wait_to_send().await {
-                return Err(failed.map_or(lost.into(), Error::Unknown));
-            }
-            let puts = writes.iter().map(RowWrite::ordered).collect();
-            match self.storage().put_ordered(puts, self.reader.deadline()).await {
-                Ok(()) => {
-                    if failed.is_some() {
-                        self.set_last_error(None);
-                    }
-                    return Ok(());
-                }
-                Err(error) => {
-                    match self.wait_to_retry(&mut pause, Instant::FAR_FUTURE, error).await {
-                        Ok(error) => failed = Some(error),
-                        Err(Error::Storage(error)) if failed.is_some() => {
-                            return Err(Error::Unknown(error));
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
         }
     }
 
@@ -216,10 +179,10 @@ impl Log {
         let mut unanswered: Option<istorage::Error> = None;
         let mut conflict_error: Option<Error> = None;
         while let Some(first) = writes.first() {
-            self.wait_to_send().await?;
+            self.calls.fence.wait_to_send().await?;
             let pkey = first.key.pkey.clone();
             let ops = writes.iter().map(RowWrite::conditional).collect();
-            match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
+            match self.calls.storage().write_if(pkey, ops, self.calls.reader.deadline()).await {
                 Ok(Outcome::Applied) => {
                     self.check_shown(&writes, until).await?;
                     self.acknowledged.note(writes.iter().filter_map(RowWrite::version));
@@ -230,11 +193,15 @@ impl Log {
                     writes = left.writes;
                     conflict_error = conflict_error.or(left.conflict_error);
                     if !left.is_explained {
-                        drop(self.wait_to_retry(&mut pause, until, unexplained_refusal()).await?);
+                        drop(
+                            self.calls
+                                .wait_to_retry(&mut pause, until, unexplained_refusal())
+                                .await?,
+                        );
                         was_retried = true;
                     }
                 }
-                Err(error) => match self.wait_to_retry(&mut pause, until, error).await {
+                Err(error) => match self.calls.wait_to_retry(&mut pause, until, error).await {
                     Ok(error) => {
                         was_retried = true;
                         if error.kind() == ErrorKind::OutcomeUnknown {
@@ -249,31 +216,9 @@ impl Log {
             }
         }
         if was_retried {
-            self.set_last_error(None);
+            self.calls.set_last_error(None);
         }
         conflict_error.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
-    }
-
-    /// Waits before the same call is made again, and returns the error of the last attempt. Fails
-    /// with this error if another attempt is useless or comes too late: after `until`, and after
-    /// the time to apply events since a part was last done.
-    pub(crate) async fn wait_to_retry(
-        &self,
-        pause: &mut Duration,
-        until: Instant,
-        error: istorage::Error,
-    ) -> Result<istorage::Error> {
-        let until =
-            self.parts.done_at().map_or(until, |at| until.max(at + self.settings.apply_for));
-        let is_retryable =
-            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
-        if !is_retryable || self.clock.now() + *pause >= until {
-            return Err(error.into());
-        }
-        self.set_last_error(Some(error.to_string()));
-        self.clock.sleep(*pause).await;
-        *pause = (*pause * 2).min(MAX_PAUSE);
-        Ok(error)
     }
 
     /// Returns the conditional write that replaces the stray in the row of a write that was read

@@ -6,13 +6,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use clock::Instant;
-use istorage::{BatchLimits, Conflict, ErrorKind, Key, Outcome};
+use istorage::{BatchLimits, Conflict, Key, Outcome};
 
 use crate::{
     AppRow, Entry, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
     conflict::{self, PlogOccupant},
-    log::{MAX_PAUSE, MIN_PAUSE},
     plan::{GroupWrites, NewRows, RowWrite, WriteMode, in_chunks},
 };
 
@@ -28,10 +26,10 @@ impl Log {
     /// # Cancel safety
     /// None: after a dropped call it is not known which rows are written. Let the call end.
     pub async fn write(&self, group: &[PreparedEvent]) -> WriteOutcome {
-        self.set_last_error(None);
-        let start = self.clock.now();
+        self.calls.set_last_error(None);
+        let start = self.calls.clock.now();
         let outcome = |committed, applied, commit_error| {
-            let log_time = self.clock.now() - start;
+            let log_time = self.calls.clock.now() - start;
             WriteOutcome { committed, applied, commit_error, log_time }
         };
         if let Some(row) = NewRows::default().first_repeated(group) {
@@ -44,7 +42,7 @@ impl Log {
             Ok(writes) => writes,
             Err(error) => return outcome(0, Ok(()), Some(error)),
         };
-        let can = self.storage().capabilities();
+        let can = self.calls.storage().capabilities();
         if let Some(limits) = can.atomic {
             match self.write_atomically(&mut writes, limits).await {
                 Ok(true) => return outcome(group.len(), Ok(()), None),
@@ -81,14 +79,15 @@ impl Log {
         there: Option<&Bytes>,
         was_unknown: bool,
     ) -> Result<WriteMode> {
-        let is_ours = |entry: &Entry| entry.partition(self.reader.partitions()) == self.partition;
+        let is_ours =
+            |entry: &Entry| entry.partition(self.calls.reader.partitions()) == self.calls.partition;
         let AppRow::Plog(_, offset) = write.row else { return Err(unexplained_refusal().into()) };
-        let (epoch, stray_bound) = (self.fence.epoch(), self.stray_bound_at(offset));
+        let (epoch, stray_bound) = (self.calls.fence.epoch(), self.stray_bound_at(offset));
         Err(match conflict::judge_plog_row(write, epoch, stray_bound, there, is_ours) {
             PlogOccupant::Foreign(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
-            PlogOccupant::LaterLeader(epoch) => self.note_later_leader(epoch),
+            PlogOccupant::LaterLeader(epoch) => self.calls.fence.note_later_leader(epoch).into(),
             PlogOccupant::EarlierLeader(offset) => Error::UnexpectedEvent(offset),
             PlogOccupant::Stray(of_row) => match self.is_stray_event(write.row, of_row).await {
                 Ok(true) => return Ok(WriteMode::Conditional(there.cloned())),
@@ -99,59 +98,6 @@ impl Log {
             PlogOccupant::Missing => unexplained_refusal().into(),
             PlogOccupant::Foreign(violation) => violation.into(),
         })
-    }
-
-    /// Sends a conditional write until there is a definite answer or the leadership is lost.
-    /// `unknown` is the error of an earlier attempt without an answer. The result has the error of
-    /// the last such attempt. The module `istorage::settle` settles only `write_if`, and only until
-    /// a time that is fixed beforehand. A log also settles atomic writes. Without `until`, it goes
-    /// on for as long as its lease is renewed. After `until`, a write without an answer is
-    /// [`Error::Unknown`].
-    ///
-    /// Invariant: after an attempt without an answer, no error claims that nothing was written. A
-    /// simpler version returns the error of the second attempt. Leader A's first attempt gets no
-    /// answer; the second attempt fails because the server is out of reach; A answers that the
-    /// command was not done; the first attempt lands; leader B replays its event. So the command
-    /// was done.
-    pub(crate) async fn write_settled<W>(
-        &self,
-        until: Option<Instant>,
-        mut unknown: Option<istorage::Error>,
-        send: impl Fn() -> W,
-    ) -> Result<(Outcome, Option<istorage::Error>)>
-    where
-        W: Future<Output = istorage::Result<Outcome>>,
-    {
-        let mut pause = MIN_PAUSE;
-        loop {
-            if let Err(lost) = self.wait_to_send().await {
-                return Err(unknown.map_or(lost.into(), Error::Unknown));
-            }
-            match send().await {
-                Ok(outcome) => {
-                    if unknown.is_some() {
-                        self.set_last_error(None);
-                    }
-                    return Ok((outcome, unknown));
-                }
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    self.set_last_error(Some(error.to_string()));
-                    unknown = Some(error);
-                }
-                Err(error) if unknown.is_none() => return Err(error.into()),
-                // This answer says nothing about the earlier attempts.
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    self.set_last_error(Some(error.to_string()));
-                }
-                Err(error) => return Err(Error::Unknown(error)),
-            }
-            let is_late = until.is_some_and(|until| self.clock.now() + pause >= until);
-            if let Some(error) = unknown.take_if(|_| is_late) {
-                return Err(Error::Unknown(error));
-            }
-            self.clock.sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
-        }
     }
 
     /// Writes all rows of a group in one atomic call. Returns `false` if they do not fit into one.
@@ -165,9 +111,12 @@ impl Log {
     async fn write_atomically(&self, writes: &mut GroupWrites, most: BatchLimits) -> Result<bool> {
         let mut unknown = None;
         while writes.fits(most) {
-            let send =
-                || self.storage().write_atomic(writes.atomic_batch(), self.reader.deadline());
-            let (outcome, unanswered) = self.write_settled(None, unknown, send).await?;
+            let send = || {
+                self.calls
+                    .storage()
+                    .write_atomic(writes.atomic_batch(), self.calls.reader.deadline())
+            };
+            let (outcome, unanswered) = self.calls.write_settled(None, unknown, send).await?;
             unknown = unanswered;
             let Outcome::NotApplied(conflicts) = outcome else { return Ok(true) };
             let judged = self.judge_refusal(writes, &conflicts, unknown.is_some()).await?;
@@ -200,7 +149,8 @@ impl Log {
         if in_plog.is_empty()
             && let Some(first) = writes.plog.first()
         {
-            read = self.get(first.row).await.map_err(|error| unsettled(error, was_unknown))?;
+            read =
+                self.calls.get(first.row).await.map_err(|error| unsettled(error, was_unknown))?;
             in_plog.extend(read.as_ref().map(|there| (first, Some(there))));
         }
         if in_plog.iter().any(|(write, there)| *there == Some(&write.after)) {
@@ -247,13 +197,13 @@ impl Log {
     /// Writes rows of the log, chunk by chunk. Returns the number of rows in the log, and the
     /// reason for which the others are not.
     pub(crate) async fn write_plog(&self, rows: Vec<RowWrite>) -> (usize, Option<Error>) {
-        let can = self.storage().capabilities();
+        let can = self.calls.storage().capabilities();
         let mut chunks = VecDeque::from(in_chunks(rows, &can));
         let (mut committed, mut unknown) = (0, None);
         while let Some(mut chunk) = chunks.pop_front() {
             let written = match chunk[0].is_conditional() {
                 true => self.insert_plog_chunk(&mut chunk, unknown.take()).await,
-                false => self.put_in_log(&chunk).await.map(|()| PlogChunk::Written),
+                false => self.calls.put_in_log(&chunk).await.map(|()| PlogChunk::Written),
             };
             match written {
                 Ok(PlogChunk::Written) => {
@@ -283,10 +233,11 @@ impl Log {
     /// the deletion hides it. So an acknowledged event would be missing. A foreign row stops the
     /// leader, so the events that meet its deletion are the first ones behind a replay.
     async fn check_first_events(&self, chunk: &[RowWrite]) -> Result<()> {
-        let first = AppRow::Plog(self.partition, self.tail().next);
+        let first = AppRow::Plog(self.calls.partition, self.tail().next);
         match chunk.first() {
             Some(write) if write.row == first => {
-                self.check_shown(chunk, self.clock.now() + self.settings.apply_for).await
+                self.check_shown(chunk, self.calls.clock.now() + self.calls.settings.apply_for)
+                    .await
             }
             _ => Ok(()),
         }
@@ -306,9 +257,13 @@ impl Log {
     ) -> Result<PlogChunk> {
         let send = || {
             let ops = chunk.iter().map(RowWrite::conditional).collect();
-            self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())
+            self.calls.storage().write_if(
+                chunk[0].key.pkey.clone(),
+                ops,
+                self.calls.reader.deadline(),
+            )
         };
-        let (outcome, unanswered) = self.write_settled(None, unknown, send).await?;
+        let (outcome, unanswered) = self.calls.write_settled(None, unknown, send).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(PlogChunk::Written) };
         if conflicts.is_empty() {
             conflicts.push(Conflict { op: 0, actual: None });

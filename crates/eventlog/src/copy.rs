@@ -46,14 +46,14 @@ impl Log {
         let writes = self.plan_writes(&group)?.plog;
         let (conditional, ordered): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(RowWrite::is_conditional);
-        let chunks = in_chunks(conditional, &self.storage().capabilities());
+        let chunks = in_chunks(conditional, &self.calls.storage().capabilities());
         let write = async |chunk| match self.write_plog(chunk).await {
             (_, Some(error)) => Err(error),
             (_, None) => Ok(()),
         };
         run_all(chunks.into_iter().map(write), CHUNKS_AT_ONCE).await?;
         let chunks = ordered.chunks(ORDERED_CHUNK_ROWS);
-        run_all(chunks.map(|chunk| self.put_in_log(chunk)), CHUNKS_AT_ONCE).await
+        run_all(chunks.map(|chunk| self.calls.put_in_log(chunk)), CHUNKS_AT_ONCE).await
     }
 
     /// Writes the copy of a marked event in the log of its workspace. The copy is whole, and the

@@ -11,8 +11,10 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod acknowledged;
 mod app_row;
 mod apply;
+mod calls;
 mod commit;
 mod conflict;
 mod copy;
@@ -26,7 +28,6 @@ mod log;
 mod mark;
 mod names;
 mod obstacle;
-mod parts;
 mod plan;
 mod prepared;
 mod reader;
@@ -34,6 +35,7 @@ mod record;
 mod removal;
 mod replay;
 mod schema;
+mod settings;
 mod strays;
 mod trust_level;
 mod value;
@@ -48,9 +50,9 @@ pub use event::{
     DrawnNumber, Entry, Event, EventPlace, FencingEntry, Idempotency, Marker, RecordChange,
     StoredAnswer,
 };
-pub use fence::{Fence, LeadershipLost, SingleNodeFence};
+pub use fence::{Fence, LeadershipLost, LogFence, SingleNodeFence};
 pub use fields::Fields;
-pub use log::{Log, LogSettings, Tail, WriteOutcome};
+pub use log::{Log, Tail, WriteOutcome};
 pub use mark::{
     DamagedEvent, DamagedFencing, EventNeighbours, PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS,
 };
@@ -61,6 +63,7 @@ pub use reader::{Reader, RecordBlock};
 pub use record::{Parent, Record, RecordId, StoredRecord, TableKind, Version};
 pub use removal::row_digest;
 pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};
+pub use settings::LogSettings;
 pub use trust_level::{InvalidTrustLevel, TrustLevel};
 pub use value::{FieldType, Value};
 pub use wire::{DecodeError, row_formats};

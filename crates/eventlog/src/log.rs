@@ -2,32 +2,22 @@
 //!
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
-mod acknowledged;
-mod leadership;
-mod reads;
-mod settings;
-
-use std::{
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
+use std::time::Duration;
 
 use clock::{Clock, WallTime};
 use istorage::SharedStorage;
 
-pub(crate) use self::acknowledged::AcknowledgedVersions;
-pub use self::settings::LogSettings;
 use crate::{
-    Epoch, Error, Fence, Offset, PreparedEvent, Reader, Result, TrustLevel, WsId,
-    parts::Parts,
+    AppRow, Epoch, Error, EventPlace, Fence, FencingEntry, LogFence, LogSettings, Offset,
+    PreparedEvent, Reader, Result, TrustLevel, Violation, WsId,
+    acknowledged::AcknowledgedVersions,
+    calls::Calls,
     plan::{GroupWrites, Rules},
 };
-
-pub(crate) const MIN_PAUSE: Duration = Duration::from_millis(5);
-pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// The largest size of a marker without the bytes of its event: the place of the event, and up to a
 /// hundred numbers.
@@ -69,19 +59,11 @@ impl Tail {
 /// The log of a partition, under one leadership.
 #[derive(Debug)]
 pub struct Log {
-    pub(crate) reader: Reader,
-    pub(crate) clock: Clock,
-    pub(crate) fence: Arc<dyn Fence>,
-    pub(crate) partition: u16,
-    pub(crate) settings: LogSettings,
+    pub(crate) calls: Calls,
     tail: Mutex<Tail>,
-    later_leader: OnceLock<Epoch>,
-    /// The last error of the write under way, while a part of the write is sent again.
-    last_error: Mutex<Option<String>>,
     /// Whether a call that got no answer may still write rows of an event in the log.
     has_unsettled_writes: AtomicBool,
     pub(crate) acknowledged: AcknowledgedVersions,
-    pub(crate) parts: Parts,
 }
 
 impl Log {
@@ -93,43 +75,39 @@ impl Log {
         partition: u16,
         settings: LogSettings,
     ) -> Log {
-        let reader = Reader::new(storage, clock.clone(), settings.timeout, settings.partitions);
-        let (tail, later_leader) = (Mutex::new(Tail::NONE), OnceLock::new());
-        let (last_error, has_unsettled_writes) = (Mutex::default(), AtomicBool::new(false));
         Log {
-            reader,
-            clock,
-            fence,
-            partition,
-            settings,
-            tail,
-            later_leader,
-            last_error,
-            has_unsettled_writes,
+            calls: Calls::new(storage, clock, fence, partition, settings),
+            tail: Mutex::new(Tail::NONE),
+            has_unsettled_writes: AtomicBool::new(false),
             acknowledged: AcknowledgedVersions::default(),
-            parts: Parts::default(),
         }
     }
 
     /// Returns the number of the partition.
     pub fn partition(&self) -> u16 {
-        self.partition
+        self.calls.partition
     }
 
     /// Returns the clock of the log.
     pub fn clock(&self) -> &Clock {
-        &self.clock
+        &self.calls.clock
+    }
+
+    /// Returns the leadership under which the log is written. The log asks it before every write.
+    /// A caller asks it before it reports a success, and before a write of its own.
+    pub fn fence(&self) -> &LogFence {
+        &self.calls.fence
     }
 
     /// Returns a reader of the application's rows.
     pub fn reader(&self) -> &Reader {
-        &self.reader
+        &self.calls.reader
     }
 
     /// Returns the largest size of an event or a record. The storage allows rows that are larger,
     /// so that a marker around an event fits, too.
     pub fn largest_row(&self) -> usize {
-        self.storage().capabilities().row.value.saturating_sub(MAX_MARKER_OVERHEAD)
+        self.calls.storage().capabilities().row.value.saturating_sub(MAX_MARKER_OVERHEAD)
     }
 
     /// Returns the end of the log as of the last [replay](Log::replay). Before the first replay the
@@ -145,11 +123,7 @@ impl Log {
     /// Returns the last error of the write under way, while a part of the write is sent again. An
     /// answer to one part also clears the errors of the other parts, until their next error.
     pub fn last_error(&self) -> Option<String> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_last_error(&self, error: Option<String>) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        self.calls.last_error()
     }
 
     /// Returns whether rows of events in the log may still be written: a call had no answer, and
@@ -171,29 +145,19 @@ impl Log {
         self.has_unsettled_writes.store(false, Ordering::Release);
     }
 
-    pub(crate) fn storage(&self) -> &SharedStorage {
-        self.reader.storage()
-    }
-
-    /// Returns whether checked rows are put and read back: the storage cannot write all rows of a
-    /// group atomically.
-    pub(crate) fn reads_back(&self) -> bool {
-        self.storage().capabilities().atomic.is_none()
-    }
-
     /// Returns whether a write of a record notices what another program did to the row.
     pub fn checks_records(&self) -> bool {
-        self.settings.level == TrustLevel::Zero
+        self.calls.settings.level == TrustLevel::Zero
     }
 
     fn rules(&self, age_at: WallTime) -> Rules {
         Rules {
-            partition: self.partition,
-            level: self.settings.level,
+            partition: self.calls.partition,
+            level: self.calls.settings.level,
             level_2_wrote: self.level_2_wrote(),
             first: self.tail().next,
-            reads_back: self.reads_back(),
-            answers_kept: self.settings.answers_kept,
+            reads_back: self.calls.reads_back(),
+            answers_kept: self.calls.settings.answers_kept,
             age_at,
         }
     }
@@ -214,7 +178,7 @@ impl Log {
     pub(crate) fn plan_at(&self, group: &[PreparedEvent], age_at: WallTime) -> Result<GroupWrites> {
         let mut workspaces = group.iter().filter_map(|event| event.in_ws);
         if let Some((ws, _)) = workspaces.find(|(ws, _)| !self.has_workspace(*ws)) {
-            let what = format!("workspace {} is not in partition {}", ws.0, self.partition);
+            let what = format!("workspace {} is not in partition {}", ws.0, self.calls.partition);
             return Err(istorage::Error::invalid(what).into());
         }
         Ok(self.rules(age_at).plan(group)?)
@@ -222,7 +186,61 @@ impl Log {
 
     /// Returns whether a workspace is in the partition of this log.
     pub fn has_workspace(&self, ws: WsId) -> bool {
-        self.reader.partition_of(ws) == self.partition
+        self.calls.reader.partition_of(ws) == self.calls.partition
+    }
+
+    /// Returns whether a statement about the log stays true after this node has lost the
+    /// leadership. At level 2 another leader may replace events of this one.
+    pub fn events_are_final(&self) -> bool {
+        self.calls.settings.level != TrustLevel::Two
+    }
+
+    /// Returns whether the end of the log is *fenced*: no write of a former leader can put an event
+    /// there any more. `last` is the epoch of the last entry of the log.
+    ///
+    /// The end is fenced if the last entry is of this leadership. A former leader writes its event
+    /// at the end of the log that it knew, which is not behind this entry. An insert is refused
+    /// there, however late it lands, and an inserted entry hides a put of level 2. Where no write
+    /// lands late, every end is fenced.
+    ///
+    /// The trust level does not matter. At level 2 the lease waits for late writes, but a server
+    /// that stood still may let one land even later.
+    pub fn is_fenced(&self, last: Epoch) -> bool {
+        self.calls.storage().capabilities().late_write.is_zero() || last == self.calls.fence.epoch()
+    }
+
+    /// Returns a fencing entry of this leadership, ready to be [written](Log::write) at the end of
+    /// the log. `time` is not lower than that of the last entry.
+    pub fn fencing_entry(&self, plog: Offset, time: WallTime) -> PreparedEvent {
+        let (epoch, partition) = (self.calls.fence.epoch(), self.calls.partition);
+        PreparedEvent::fencing(&FencingEntry { epoch, partition, plog, time })
+    }
+
+    /// Returns whether an event is in the log, for a caller that has found another row of the
+    /// event. Where the log is written conditionally, such an event is in the log. An event of
+    /// level 2 may have been replaced by another one.
+    ///
+    /// # Errors
+    /// Fails with the errors of the storage. Also fails if the event cannot be read, because it is
+    /// then not known whether the event is this one.
+    pub async fn has_event(&self, place: EventPlace) -> Result<bool> {
+        if !self.may_be_stray(place.epoch) {
+            return Ok(true);
+        }
+        let row = AppRow::Plog(self.calls.partition, place.plog);
+        let Some(there) = self.calls.get(row).await? else { return Ok(false) };
+        Ok(self.calls.reader.entry(row, &there)?.place() == Some(place))
+    }
+
+    /// Returns whether the row of a violation still holds the foreign bytes.
+    ///
+    /// # Errors
+    /// Fails with the errors of the storage.
+    pub async fn is_unchanged(&self, violation: &Violation) -> Result<bool> {
+        if violation.is_retryable {
+            return Ok(false);
+        }
+        Ok(self.calls.get(violation.row).await? == violation.found)
     }
 }
 

@@ -40,7 +40,7 @@ impl Log {
     /// # Errors
     /// Fails with [`Error::Violation`] if the row holds other bytes now.
     pub async fn mark(&self, damaged: &DamagedEvent, drawn: Vec<DrawnNumber>) -> Result<Marker> {
-        let (place, marked) = (damaged.place, self.epoch());
+        let (place, marked) = (damaged.place, self.calls.fence.epoch());
         let marker = Marker { place, marked, drawn, bytes: damaged.found.clone() };
         let bytes = Entry::Marker(marker.clone()).to_bytes();
         let EventPlace { ws, wlog, .. } = place;
@@ -54,7 +54,7 @@ impl Log {
         let marking = self.replace(damaged.row, Some(&damaged.found), &bytes).await;
         if matches!(marking, Err(Error::Violation(_)))
             && needs_copy
-            && (damaged.wlog.is_some() || self.settings.level != TrustLevel::Two)
+            && (damaged.wlog.is_some() || self.calls.settings.level != TrustLevel::Two)
         {
             // If the row has changed again, the marker is gone already.
             self.swap(beside, Some(&bytes), damaged.wlog.as_ref()).await?;
@@ -110,18 +110,22 @@ impl Log {
                 (Some(old), None) => Conditional::Delete { ccols, old },
                 (None, new) => Conditional::Insert { ccols, value: new.unwrap_or_default(), ttl },
             };
-            self.reader.storage().write_if(key.pkey.clone(), vec![op], self.reader.deadline())
+            self.calls.reader.storage().write_if(
+                key.pkey.clone(),
+                vec![op],
+                self.calls.reader.deadline(),
+            )
         };
         // An operator waits for the result, and can send the repair again.
-        let until = self.clock.now() + self.settings.apply_for;
-        let (outcome, unanswered) = self.write_settled(Some(until), None, send).await?;
+        let until = self.calls.clock.now() + self.calls.settings.apply_for;
+        let (outcome, unanswered) = self.calls.write_settled(Some(until), None, send).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else {
             let unknown = |error: istorage::Error| {
                 Error::Unknown(istorage::Error::outcome_unknown(error.to_string()))
             };
-            if self.reads_back() {
-                let deadline = self.reader.deadline();
-                let there = self.storage().get_linearizable(&key, deadline).await;
+            if self.calls.reads_back() {
+                let deadline = self.calls.reader.deadline();
+                let there = self.calls.storage().get_linearizable(&key, deadline).await;
                 if there.map_err(unknown)?.as_ref() != new {
                     return Err(unknown(not_shown(row)));
                 }

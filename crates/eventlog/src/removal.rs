@@ -13,7 +13,7 @@ impl Log {
     /// under a condition or read back at this level: a hidden row is then inserted. Every leader
     /// inserts the first event behind the end of the log.
     pub fn may_remove(&self, row: AppRow) -> bool {
-        match (self.settings.level, row) {
+        match (self.calls.settings.level, row) {
             (_, AppRow::Plog(_, offset)) if offset == self.tail().next => true,
             (TrustLevel::Zero, _) | (TrustLevel::One, AppRow::Plog(..) | AppRow::Wlog(..)) => true,
             (TrustLevel::One | TrustLevel::Two, _) => false,
@@ -35,7 +35,8 @@ impl Log {
             return Ok(false);
         }
         // A copy of level 2 may be a stray, but the row may also be its event.
-        let candidates = self.reader.place_candidates_from(self.partition, plog, Epoch(0)).await?;
+        let candidates =
+            self.calls.reader.place_candidates_from(self.calls.partition, plog, Epoch(0)).await?;
         Ok(!candidates.iter().any(|place| place.evidence == PlaceEvidence::Copy))
     }
 

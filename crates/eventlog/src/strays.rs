@@ -21,13 +21,13 @@ impl Log {
     /// Returns whether level 2 may have written under an epoch. A row of such an epoch may be a
     /// stray.
     pub(crate) fn may_be_stray(&self, epoch: Epoch) -> bool {
-        self.settings.level == TrustLevel::Two || epoch < self.settings.stray_before
+        self.calls.settings.level == TrustLevel::Two || epoch < self.calls.settings.stray_before
     }
 
     /// Returns whether a row in the place of a write is a stray. Such a row may be replaced. Every
     /// other row that the write does not expect is a violation.
     pub(crate) async fn is_stray(&self, write: &RowWrite, found: &FoundRow) -> Result<bool> {
-        let partitions = self.reader.partitions();
+        let partitions = self.calls.reader.partitions();
         let Some(writer) = conflict::level_2_writer(write, found, partitions) else {
             return Ok(false);
         };
@@ -37,9 +37,9 @@ impl Log {
         if writer.is_excluded_by(write) {
             return Ok(true);
         }
-        let row = AppRow::Plog(self.partition, writer.version.plog);
-        let Some(bytes) = self.get(row).await? else { return Ok(true) };
-        let in_log = self.reader.entry(row, &bytes)?.place();
+        let row = AppRow::Plog(self.calls.partition, writer.version.plog);
+        let Some(bytes) = self.calls.get(row).await? else { return Ok(true) };
+        let in_log = self.calls.reader.entry(row, &bytes)?.place();
         Ok(!in_log.is_some_and(|place| writer.is_at(place)))
     }
 
@@ -58,7 +58,7 @@ impl Log {
         if !self.level_2_wrote() {
             return Ok(None);
         }
-        match self.reader.found_row(write.row).await? {
+        match self.calls.reader.found_row(write.row).await? {
             Some(found) if found.value == *there => {
                 let is_stray = self.is_stray(write, &found).await?;
                 Ok(is_stray.then(|| WriteMode::Conditional(Some(found.value))))
@@ -72,9 +72,9 @@ impl Log {
     /// events behind the end of its replay.
     pub(crate) fn stray_bound_at(&self, offset: Offset) -> Epoch {
         let tail = self.tail();
-        let in_front = if offset == tail.next { tail.epoch } else { self.fence.epoch() };
-        match self.settings.level {
-            TrustLevel::Zero | TrustLevel::One => in_front.min(self.settings.stray_before),
+        let in_front = if offset == tail.next { tail.epoch } else { self.calls.fence.epoch() };
+        match self.calls.settings.level {
+            TrustLevel::Zero | TrustLevel::One => in_front.min(self.calls.settings.stray_before),
             TrustLevel::Two => in_front,
         }
     }
@@ -85,10 +85,10 @@ impl Log {
         if !self.may_be_stray(epoch) {
             return Ok(false);
         }
-        if self.settings.level == TrustLevel::Two {
+        if self.calls.settings.level == TrustLevel::Two {
             return Ok(true);
         }
-        let found = self.reader.found_row(row).await?;
+        let found = self.calls.reader.found_row(row).await?;
         Ok(found.is_none_or(|found| !found.hides_ordered))
     }
 }

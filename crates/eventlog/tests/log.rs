@@ -160,7 +160,7 @@ async fn an_event_of_a_later_leader_ends_the_leadership() {
             let late = log(&storage, level, 4);
             let error = replayed(&late, from).await.unwrap_err();
             assert!(matches!(error, Error::LeadershipLost(_)), "{error:?}");
-            assert!(late.lost().is_some() && !late.may_answer());
+            assert!(late.fence().lost().is_some() && !late.fence().may_answer());
             let outcome = late.write(&[PreparedEvent::new(&event(4, 2, None), |_| None)]).await;
             assert!(matches!(outcome.commit_error, Some(Error::LeadershipLost(_))), "{outcome:?}");
         }

@@ -214,7 +214,7 @@ impl Commands {
     /// Whether this node still leads, by the clock. Only then may a reader be given the rows that
     /// it read.
     pub fn may_answer(&self) -> bool {
-        self.log.may_answer()
+        self.log.fence().may_answer()
     }
 
     /// The numbers that are not stored yet. After a crash these numbers are found in the log again.

@@ -136,7 +136,7 @@ impl Partition {
             log: Arc::clone(&log),
         };
         let (stop, stopped) = watch::channel(None);
-        let (epoch, checks_records) = (log.epoch(), log.checks_records());
+        let (epoch, checks_records) = (log.fence().epoch(), log.checks_records());
         let kinds = remembered::at_most(NonZeroUsize::new(workspaces).unwrap_or(NonZeroUsize::MIN));
         let partition = PartitionContext {
             application,

@@ -84,7 +84,7 @@ impl Partitions {
         numbers: Arc<dyn SeqStorage>,
         settings: PartitionSettings,
     ) -> Result<(), NotDeployable> {
-        let (partition, epoch) = (log.partition(), log.epoch());
+        let (partition, epoch) = (log.partition(), log.fence().epoch());
         if partition >= self.count.get() {
             return Err(NotDeployable::Unknown(partition, self.count));
         }

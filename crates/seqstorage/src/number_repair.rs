@@ -168,7 +168,7 @@ impl PartitionStorage {
     /// errors of the storage. After an error of the storage the number may be stored, even later.
     pub async fn repair_number(&self, plan: &NumberPlan) -> Result<(), NumberRepairError> {
         let NumberPlan { place, key, found, number } = plan;
-        self.log.wait_to_send().await.map_err(eventlog::Error::from)?;
+        self.log.fence().wait_to_send().await.map_err(eventlog::Error::from)?;
         let (deadline, found) = (self.deadline(), found.clone());
         let offset =
             StoredOffset { partition: self.log.partition(), epoch: self.epoch().0, next: *number };

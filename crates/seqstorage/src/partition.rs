@@ -109,7 +109,7 @@ impl PartitionStorage {
 
     /// The epoch under which the log is written.
     pub fn epoch(&self) -> Epoch {
-        self.log.epoch()
+        self.log.fence().epoch()
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -162,17 +162,17 @@ impl SeqStorage for PartitionStorage {
             number: *number,
         };
         let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
-        let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
+        let (partition, epoch) = (self.log.partition(), self.log.fence().epoch().0);
         // The fence permits one write that takes at most one timeout, so each call asks.
         let deadline = || async {
-            match self.log.wait_to_send().await {
+            match self.log.fence().wait_to_send().await {
                 Ok(()) => Ok(self.deadline()),
                 Err(lost) => Err(istorage::Error::closed().with_source(lost).into()),
             }
         };
         let offset = StoredOffset { partition, epoch, next: next.0 };
         let stored = self.numbers.store(&numbers, offset, deadline).await;
-        stored.map_err(|error| match self.log.lost() {
+        stored.map_err(|error| match self.log.fence().lost() {
             Some(lost) => failed(lost.into()),
             None => not_numbered(error),
         })

@@ -56,7 +56,7 @@ async fn ordered(fixture: &CommandsFixture) {
         shop_db.app.storage.put_ordered(vec![put], shop_db.soon()).await.unwrap();
         let done = scene.run(&node, scene.changes("unnoticed")).await.unwrap();
         assert_eq!(done.plog, next);
-        let stays = (epoch > node.log.epoch().0) != is_first;
+        let stays = (epoch > node.log.fence().epoch().0) != is_first;
         assert_eq!(stored(&scene, row).await == Some(value), stays);
         scene.run(&node, scene.changes("after")).await.unwrap();
         assert_eq!(node.stop().await, PartitionEnd::Stopped);

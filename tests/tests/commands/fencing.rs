@@ -95,7 +95,7 @@ impl<'s> Former<'s> {
         let lead = scene.next().await;
         scene.begin_work(&lead, scene.other).await;
         // The next leader has the next epoch.
-        let fence = TestFence::of(lead.log.epoch().0);
+        let fence = TestFence::of(lead.log.fence().epoch().0);
         assert_eq!(lead.stop().await, PartitionEnd::Stopped);
         let (is_armed, lost) = (Arc::new(AtomicBool::new(false)), Arc::clone(&fence));
         let armed = Arc::clone(&is_armed);

@@ -217,7 +217,7 @@ async fn leave_open(
 ) -> usize {
     let scene = Scene::new(fixture, partition, setup).await;
     let before = scene.next().await;
-    let fence = TestFence::of(before.log.epoch().0);
+    let fence = TestFence::of(before.log.fence().epoch().0);
     before.kill();
     let fault = at.map(|write| (write, Fault::AppliedLate(NEVER)));
     let script = WriteFaultScript::new(&scene, fault, Some(Arc::clone(&fence)));
@@ -252,6 +252,6 @@ async fn leave_open(
     scene.run(&third, scene.changes("third")).await.unwrap();
     assert_eq!(third.stop().await, PartitionEnd::Stopped);
     let may_lose = setup.level == TrustLevel::Two && lands == Landing::Behind;
-    scene.check(may_lose.then(|| next.log.epoch())).await;
+    scene.check(may_lose.then(|| next.log.fence().epoch())).await;
     writes
 }

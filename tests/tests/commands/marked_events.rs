@@ -44,7 +44,7 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (done.plog.next(), done.wlog.next());
-    damage(fixture, level, AppRow::Plog(partition, plog), first.log.epoch().0, plog).await;
+    damage(fixture, level, AppRow::Plog(partition, plog), first.log.fence().epoch().0, plog).await;
 
     let node = shop_db.node(partition, ShopNodeSettings::at(level));
     node.until(|status| matches!(status, Status::Violation(_))).await;
@@ -81,7 +81,7 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     );
     let marker = mark(plog, Some(numbers.to_vec())).await.unwrap();
     assert_eq!(marker.drawn, [&[drawn(WLOG_OFFSET, wlog.0)], &numbers[..]].concat());
-    assert_eq!((&marker.bytes, marker.marked), (&DAMAGED, node.log.epoch()));
+    assert_eq!((&marker.bytes, marker.marked), (&DAMAGED, node.log.fence().epoch()));
 
     node.ready().await;
     let command = named("after", cud(ws, article("b"), shop_db.soon()));
@@ -277,8 +277,14 @@ async fn once(fixture: &CommandsFixture) {
         fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
-    damage(fixture, TrustLevel::Zero, AppRow::Plog(PARTITION, plog), first.log.epoch().0, plog)
-        .await;
+    damage(
+        fixture,
+        TrustLevel::Zero,
+        AppRow::Plog(PARTITION, plog),
+        first.log.fence().epoch().0,
+        plog,
+    )
+    .await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
@@ -308,8 +314,14 @@ async fn elsewhere(fixture: &CommandsFixture) {
     let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog, other) = (Offset(2), Offset(2), WsId(WS + 1));
-    damage(fixture, TrustLevel::Zero, AppRow::Plog(PARTITION, plog), first.log.epoch().0, plog)
-        .await;
+    damage(
+        fixture,
+        TrustLevel::Zero,
+        AppRow::Plog(PARTITION, plog),
+        first.log.fence().epoch().0,
+        plog,
+    )
+    .await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
@@ -352,9 +364,9 @@ async fn under_one_epoch(fixture: &CommandsFixture) {
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let plog = Offset(2);
     let row = AppRow::Plog(PARTITION, plog);
-    damage(fixture, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;
+    damage(fixture, TrustLevel::Two, row, first.log.fence().epoch().0 + 1, plog).await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Two));
-    assert_eq!(node.log.epoch().0, first.log.epoch().0 + 1);
+    assert_eq!(node.log.fence().epoch().0, first.log.fence().epoch().0 + 1);
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let mark =
         operator(fixture, &node).mark_corrupted(plog, WsId(WS), plog, Some(Vec::new())).await;

@@ -126,14 +126,14 @@ async fn leftover(fixture: &CommandsFixture) {
     let bytes = storage.get_linearizable(&own.key(), shop_db.soon()).await.unwrap().unwrap();
     let Entry::Event(mut left) = Entry::from_bytes(&bytes).unwrap() else { panic!("{own}") };
     let place = AppRow::Wlog(WsId(OTHER_WS), other.wlog.next());
-    left.place.epoch = zero.log.epoch();
+    left.place.epoch = zero.log.fence().epoch();
     (left.place.ws, left.place.wlog) = (WsId(OTHER_WS), other.wlog.next());
     left.drawn.iter_mut().filter(|drawn| drawn.seq == WLOG_OFFSET.0).for_each(|drawn| {
         drawn.last = other.wlog.next().0;
     });
-    put(place, left.to_bytes(), zero.log.epoch(), done.plog.0).await;
+    put(place, left.to_bytes(), zero.log.fence().epoch(), done.plog.0).await;
     for row in [AppRow::Plog(PARTITION, done.plog), own] {
-        put(row, DAMAGED, first.log.epoch(), done.plog.0 + 1).await;
+        put(row, DAMAGED, first.log.fence().epoch(), done.plog.0 + 1).await;
     }
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Two));
     node.until(|status| matches!(status, Status::Violation(_))).await;
@@ -145,7 +145,7 @@ async fn leftover(fixture: &CommandsFixture) {
     let given =
         vec![number(RECORD_ID, FIRST_RECORD_ID + 99), number(CRECORD_ID, FIRST_CRECORD_ID + 99)];
     let marker = mark(WS, done.wlog, Some(given)).await.unwrap();
-    assert_eq!(marker.place.epoch, first.log.epoch(), "the epoch of the event in front");
+    assert_eq!(marker.place.epoch, first.log.fence().epoch(), "the epoch of the event in front");
     node.ready().await;
     let command = named("after", cud(WS, article("after"), shop_db.soon()));
     let after = fixture.run(&node, &mut ledger, command).await.unwrap();

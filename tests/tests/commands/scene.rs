@@ -169,7 +169,7 @@ impl<'s> Scene<'s> {
     /// Lets a leader write its first event, in a workspace. At level 2 the leader inserts its first
     /// events, and puts the later ones.
     pub(crate) async fn begin_work(&self, node: &ShopNode, ws: u64) {
-        let request = format!("first of epoch {}", node.log.epoch().0);
+        let request = format!("first of epoch {}", node.log.fence().epoch().0);
         self.run(node, self.command(&request, ws, article("first"))).await.unwrap();
     }
 
@@ -293,7 +293,7 @@ impl<'s> Scene<'s> {
             () = dies.until_still() => {}
         }
         node.kill();
-        node.log.epoch()
+        node.log.fence().epoch()
     }
 
     /// Leaves events in the PLog of which nothing is applied.

@@ -119,7 +119,7 @@ impl LostEvents {
         for row in events.iter().flat_map(|done| LostEvents::rows(scene, end, done)) {
             assert!(stored(scene, row).await.is_some(), "{row} was left behind");
         }
-        LostEvents { events, end, updated, last: next.log.epoch() }
+        LostEvents { events, end, updated, last: next.log.fence().epoch() }
     }
 
     /// The rows that a lost event left behind.
@@ -231,7 +231,7 @@ async fn foreign(fixture: &CommandsFixture) {
         let node = scene.next().await;
         scene.run(&node, scene.command("of level 2", scene.other, article("a"))).await.unwrap();
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
-        let last = node.log.epoch();
+        let last = node.log.fence().epoch();
         scene.set_level(Zero, last);
         // The first epoch after level 2.
         scene.next().await.kill();

@@ -176,7 +176,7 @@ async fn meet(
     }
     scene.until_done(&third, || scene.changes("third")).await;
     assert_eq!(third.stop().await, PartitionEnd::Stopped);
-    let since = (setup.level == Two).then(|| second.log.epoch());
+    let since = (setup.level == Two).then(|| second.log.fence().epoch());
     if since.is_some() {
         // Only the second leader has given promises.
         scene.forget(["repeatable", "first again"]);

@@ -27,7 +27,7 @@ async fn judged(fixture: &CommandsFixture) {
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
 
-    let event = created(first.log.epoch(), shop_db.clock.wall());
+    let event = created(first.log.fence().epoch(), shop_db.clock.wall());
     let EventPlace { epoch, plog, ws, .. } = event.place;
     let record = event.changes[0].record.clone();
     let row = AppRow::Record(ws, record.id);

@@ -228,7 +228,7 @@ pub(crate) fn prepared(
     numbers: &Numbers,
 ) -> PreparedEvent {
     let place = EventPlace {
-        epoch: log.epoch(),
+        epoch: log.fence().epoch(),
         plog: Offset(numbers.plog),
         ws,
         wlog: Offset(numbers.wlog),

@@ -68,20 +68,20 @@ impl Log {
         ws: WsId,
         wlog: Offset,
     ) -> Result<Option<DamagedEvent>> {
-        let row = AppRow::Plog(self.partition, plog);
-        let found = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        if readable_entry(self.reader.entry(row, &found))?.is_some() {
+        let row = AppRow::Plog(self.calls.partition, plog);
+        let found = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+        if readable_entry(self.calls.reader.entry(row, &found))?.is_some() {
             return Ok(None);
         }
         let beside = AppRow::Wlog(ws, wlog);
-        let copy = self.get(beside).await?;
+        let copy = self.calls.get(beside).await?;
         let mut readable = match &copy {
-            Some(bytes) => readable_entry(self.reader.entry(beside, bytes))?,
+            Some(bytes) => readable_entry(self.calls.reader.entry(beside, bytes))?,
             None => None,
         };
         if let Some(other) = readable.as_ref().map(Entry::plog).filter(|named| *named != plog) {
             // The entry is whole, and is the copy of another event.
-            let named = AppRow::Plog(self.partition, other);
+            let named = AppRow::Plog(self.calls.partition, other);
             return Err(DamagedRow::Misplaced { row: beside, named }.into());
         }
         // A leader of level 2 that had lost its lease may have left the copy. Only the damaged

@@ -38,16 +38,16 @@ impl Log {
     /// offset or in front of it, and with [`DamagedRow::Unreadable`] if another version of the
     /// program wrote the row.
     pub async fn damaged_fencing(&self, plog: Offset) -> Result<Option<DamagedFencing>> {
-        let partition = self.partition();
+        let partition = self.calls.partition;
         let row = AppRow::Plog(partition, plog);
-        let found = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        if readable_entry(self.reader.entry(row, &found))?.is_some() {
+        let found = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+        if readable_entry(self.calls.reader.entry(row, &found))?.is_some() {
             return Ok(None);
         }
         let (before, time) = self.epoch_and_time_before(plog).await?;
         let named = fencing_in_damaged(&found)
             .filter(|named| (named.partition, named.plog) == (partition, plog))
-            .filter(|named| before <= named.epoch && named.epoch <= self.epoch());
+            .filter(|named| before <= named.epoch && named.epoch <= self.calls.fence.epoch());
         let epoch = match named {
             Some(named) => named.epoch,
             None => self.epoch_behind(row, &found, plog).await?.max(before),
@@ -64,14 +64,14 @@ impl Log {
     /// lands, so event 8 is a stray; entry 7 is damaged, and written again with epoch 1. So the
     /// next leader would find event 8 in the log, and do the rejected command.
     async fn epoch_behind(&self, row: AppRow, found: &Bytes, plog: Offset) -> Result<Epoch> {
-        let next = AppRow::Plog(self.partition(), plog.next());
-        let Some(behind) = self.get(next).await? else { return Ok(self.epoch()) };
-        let behind = self.reader.entry(next, &behind)?.epoch();
+        let next = AppRow::Plog(self.calls.partition, plog.next());
+        let Some(behind) = self.calls.get(next).await? else { return Ok(self.calls.fence.epoch()) };
+        let behind = self.calls.reader.entry(next, &behind)?.epoch();
         match self.may_be_stray(behind) {
             // It is not known whether the entry behind is in the log. The error is that of the
             // damaged row.
-            true => Ok(self.reader.entry(row, found)?.epoch()),
-            false => Ok(behind.min(self.epoch())),
+            true => Ok(self.calls.reader.entry(row, found)?.epoch()),
+            false => Ok(behind.min(self.calls.fence.epoch())),
         }
     }
 
@@ -89,9 +89,9 @@ impl Log {
         let (mut offset, mut epoch) = (plog, Epoch(0));
         while offset > Offset::FIRST {
             offset = Offset(offset.0 - 1);
-            let row = AppRow::Plog(self.partition(), offset);
-            let there = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-            let before = self.reader.entry(row, &there)?;
+            let row = AppRow::Plog(self.calls.partition, offset);
+            let there = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+            let before = self.calls.reader.entry(row, &there)?;
             epoch = epoch.max(before.epoch());
             if let Some(time) = before.time() {
                 return Ok((epoch, time));

@@ -29,10 +29,10 @@ impl Log {
         plog: Offset,
     ) -> Result<EventNeighbours> {
         let mut around = EventNeighbours::default();
-        let mut rows = self.log_rows(from);
+        let mut rows = self.calls.log_rows(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
-            let row = AppRow::Plog(self.partition, offset);
-            let Ok(entry) = self.reader.entry(row, &bytes) else { continue };
+            let row = AppRow::Plog(self.calls.partition, offset);
+            let Ok(entry) = self.calls.reader.entry(row, &bytes) else { continue };
             let Some(place) = entry.place().filter(|place| place.ws == ws) else { continue };
             if offset > plog {
                 around.next.get_or_insert(place.wlog);
@@ -56,14 +56,14 @@ impl Log {
             return Ok(());
         }
         let row = AppRow::Wlog(ws, Offset(wlog.0 - 1));
-        let bytes = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        let Ok(before) = self.reader.entry(row, &bytes) else { return Ok(()) };
-        let in_plog = AppRow::Plog(self.partition, before.plog());
+        let bytes = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+        let Ok(before) = self.calls.reader.entry(row, &bytes) else { return Ok(()) };
+        let in_plog = AppRow::Plog(self.calls.partition, before.plog());
         if before.plog() >= plog {
             return Err(DamagedRow::Misplaced { row, named: in_plog }.into());
         }
-        let bytes = self.get(in_plog).await?.ok_or(DamagedRow::Missing(in_plog))?;
-        match self.reader.entry(in_plog, &bytes) {
+        let bytes = self.calls.get(in_plog).await?.ok_or(DamagedRow::Missing(in_plog))?;
+        match self.calls.reader.entry(in_plog, &bytes) {
             Ok(same) if same.place() != before.place() => {
                 let named = match same.place() {
                     Some(EventPlace { ws, wlog, .. }) => AppRow::Wlog(ws, wlog),
@@ -81,8 +81,8 @@ impl Log {
         if plog == Offset::FIRST {
             return Ok(Epoch(0));
         }
-        let row = AppRow::Plog(self.partition, Offset(plog.0 - 1));
-        let before = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        Ok(self.reader.entry(row, &before)?.epoch())
+        let row = AppRow::Plog(self.calls.partition, Offset(plog.0 - 1));
+        let before = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+        Ok(self.calls.reader.entry(row, &before)?.epoch())
     }
 }

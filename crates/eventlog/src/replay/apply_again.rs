@@ -49,7 +49,7 @@ impl Log {
     /// The put does no harm if a later leader has another event in this place: the order of that
     /// event is higher, or consensus wrote it.
     async fn write_log_again(&self, plog: Vec<RowWrite>, group: &[PreparedEvent]) -> Result<()> {
-        if !self.reads_back() {
+        if !self.calls.reads_back() {
             return Ok(());
         }
         // Consensus wrote the other events, and all markers. It repairs them when they are read.
@@ -57,10 +57,10 @@ impl Log {
             |event: &PreparedEvent| event.marked.is_none() && self.may_be_stray(event.epoch);
         let put = plog.into_iter().zip(group).filter(|(_, event)| was_put(event));
         let put: Vec<RowWrite> = put.map(|(write, _)| write).collect();
-        let until = self.clock.now() + self.settings.apply_for;
+        let until = self.calls.clock.now() + self.calls.settings.apply_for;
         let written = match put.is_empty() {
             true => Ok(()),
-            false => self.put_in_parts(&put, &self.parts.log_puts, until).await,
+            false => self.calls.put_in_parts(&put, &self.calls.parts.log_puts, until).await,
         };
         self.note_applied(&written);
         written
@@ -83,8 +83,8 @@ impl Log {
         }
         self.settle_writes_over_strays(&looked_at).await?;
         // These reads may be outdated. The conditions of the writes detect that.
-        let until = self.clock.now() + self.settings.apply_for;
-        let found = self.read_rows(&keys_of(&looked_at), until).await?;
+        let until = self.calls.clock.now() + self.calls.settings.apply_for;
+        let found = self.calls.read_rows(&keys_of(&looked_at), until).await?;
         for (write, found) in looked_at.into_iter().zip(found) {
             let there = found.as_ref().map(|found| &found.value);
             // A row that was read is not lost, so a row that is already written counts as
@@ -115,14 +115,14 @@ impl Log {
     /// a neighbour commits that of A, which hides the update. So an acknowledged update would be
     /// missing.
     async fn settle_writes_over_strays(&self, writes: &[RowWrite]) -> Result<()> {
-        if self.settings.stray_before == Epoch(0) || !self.reads_back() {
+        if self.calls.settings.stray_before == Epoch(0) || !self.calls.reads_back() {
             return Ok(());
         }
         let is_new =
             |write: &&RowWrite| matches!(write.kind, RowKind::Record { replaces: None, .. });
         let partitions: HashMap<_, _> =
             writes.iter().filter(is_new).map(|write| (&write.key.pkey, write.row)).collect();
-        let reads = partitions.into_values().map(async |row| self.get(row).await.map(drop));
+        let reads = partitions.into_values().map(async |row| self.calls.get(row).await.map(drop));
         run_all(reads, CONDITIONAL_CHUNKS_AT_ONCE).await
     }
 
@@ -180,8 +180,13 @@ impl Log {
         else {
             return Ok(write);
         };
-        let row = AppRow::Plog(self.partition, replaced.plog);
-        let entry = self.get(row).await?.map(|bytes| self.reader.entry(row, &bytes)).transpose()?;
+        let row = AppRow::Plog(self.calls.partition, replaced.plog);
+        let entry = self
+            .calls
+            .get(row)
+            .await?
+            .map(|bytes| self.calls.reader.entry(row, &bytes))
+            .transpose()?;
         if let (Some(Entry::Marker(_)), RowKind::Record { replaces, .. }) = (entry, &mut write.kind)
         {
             *replaces = Some(older);

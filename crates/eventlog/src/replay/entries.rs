@@ -36,12 +36,12 @@ impl<'l> PlogEntries<'l> {
             self.is_known = true;
         }
         let next = self.tail.next;
-        let row = AppRow::Plog(self.log.partition, next);
+        let row = AppRow::Plog(self.log.calls.partition, next);
         let Some(bytes) = self.rows.at(next, self.tail.epoch).await? else { return Ok(None) };
-        let entry = self.log.reader.entry(row, &bytes)?;
+        let entry = self.log.calls.reader.entry(row, &bytes)?;
         let epoch = entry.epoch();
-        if epoch > self.log.fence.epoch() {
-            return Err(self.log.note_later_leader(epoch));
+        if epoch > self.log.calls.fence.epoch() {
+            return Err(self.log.calls.fence.note_later_leader(epoch).into());
         }
         if epoch < self.tail.epoch {
             if self.log.is_stray_event(row, epoch).await? {
@@ -71,12 +71,12 @@ impl<'l> PlogEntries<'l> {
         let mut offset = self.tail.next;
         while offset > Offset::FIRST {
             offset = Offset(offset.0 - 1);
-            let row = AppRow::Plog(self.log.partition, offset);
-            let there = self.log.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-            let before = self.log.reader.entry(row, &there)?;
+            let row = AppRow::Plog(self.log.calls.partition, offset);
+            let there = self.log.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+            let before = self.log.calls.reader.entry(row, &there)?;
             let epoch = before.epoch();
-            if epoch > self.log.fence.epoch() {
-                return Err(self.log.note_later_leader(epoch));
+            if epoch > self.log.calls.fence.epoch() {
+                return Err(self.log.calls.fence.note_later_leader(epoch).into());
             }
             self.tail.epoch = self.tail.epoch.max(epoch);
             // A marker has no time. The event in front of it has a time.

@@ -22,7 +22,7 @@ impl Replay<'_> {
     /// whose clock is ahead writes its first event after its replay, and this replay has stored the
     /// answers of all earlier events.
     pub(super) async fn age_at(&mut self, group: &[PreparedEvent]) -> Result<WallTime> {
-        let now = self.log.clock.wall();
+        let now = self.log.calls.clock.wall();
         if group.iter().all(|event| event.answer.is_none()) {
             return Ok(now);
         }
@@ -57,9 +57,9 @@ impl Log {
     /// Returns the time of the entry at an offset, or zero if the entry does not tell it; `None` if
     /// there is no entry. `epoch` is the epoch of an event in front.
     async fn time_at(&self, plog: Offset, epoch: Epoch) -> Result<Option<WallTime>> {
-        let row = AppRow::Plog(self.partition, plog);
-        let Some(bytes) = self.reader.row(row).await? else { return Ok(None) };
-        Ok(match self.reader.entry(row, &bytes) {
+        let row = AppRow::Plog(self.calls.partition, plog);
+        let Some(bytes) = self.calls.reader.row(row).await? else { return Ok(None) };
+        Ok(match self.calls.reader.entry(row, &bytes) {
             // A leader that had lost its leadership left this event behind.
             Ok(entry) if entry.epoch() < epoch => None,
             entry => {

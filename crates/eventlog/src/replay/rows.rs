@@ -32,10 +32,10 @@ impl<'l> PlogRows<'l> {
         }
         // The event may have landed after its neighbours were read, or while the events behind it
         // were read. So its row is read again before it counts as missing.
-        let row = AppRow::Plog(self.log.partition, next);
-        let mut late = self.log.get(row).await?;
+        let row = AppRow::Plog(self.log.calls.partition, next);
+        let mut late = self.log.calls.get(row).await?;
         if late.is_none() && has_event_beyond(self.log, next, epoch).await? {
-            late = Some(self.log.get(row).await?.ok_or(DamagedRow::Missing(row))?);
+            late = Some(self.log.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?);
         }
         if late.is_some() {
             // The rows behind a row that was missing are read again.
@@ -46,7 +46,7 @@ impl<'l> PlogRows<'l> {
 
     async fn read_on(&mut self, from: Offset) -> Result<Option<LogRow>> {
         let log = self.log;
-        let rows = self.rows.get_or_insert_with(|| log.log_rows(from));
+        let rows = self.rows.get_or_insert_with(|| log.calls.log_rows(from));
         rows.try_next().await
     }
 }
@@ -56,12 +56,12 @@ impl<'l> PlogRows<'l> {
 pub(crate) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Result<bool> {
     let next_storage_partition = Offset((end.0 / NEIGHBOURS + 1) * NEIGHBOURS);
     for from in [end.next(), next_storage_partition] {
-        let mut rows = log.log_rows(from);
+        let mut rows = log.calls.log_rows(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
-            let row = AppRow::Plog(log.partition, offset);
-            let is_stray = match log.reader.entry(row, &bytes).map(|entry| entry.epoch()) {
+            let row = AppRow::Plog(log.calls.partition, offset);
+            let is_stray = match log.calls.reader.entry(row, &bytes).map(|entry| entry.epoch()) {
                 Ok(of_row) => of_row < epoch && log.may_be_stray(of_row),
-                Err(error) if log.settings.level == TrustLevel::Two => return Err(error),
+                Err(error) if log.calls.settings.level == TrustLevel::Two => return Err(error),
                 Err(_) => false,
             };
             if !is_stray {

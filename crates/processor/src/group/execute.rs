@@ -191,7 +191,7 @@ impl CommandGroup {
         let (command, HandlerEffects { changes, before, answer }) =
             self.handle(partition, handler.as_ref(), head, &mut joined, command, until).await?;
         let place = {
-            let (epoch, plog) = (partition.log.epoch(), joined.offset());
+            let (epoch, plog) = (partition.log.fence().epoch(), joined.offset());
             EventPlace { epoch, plog, ws, wlog }
         };
         let drawn =

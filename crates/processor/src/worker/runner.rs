@@ -89,7 +89,11 @@ impl Drop for GroupRunner {
 impl GroupRunner {
     /// Fails if this node no longer leads.
     pub(super) fn check_leadership(&self) -> Result<(), StopReason> {
-        self.partition.log.lost().map_or(Ok(()), |lost| Err(StopReason::LeadershipLost(lost)))
+        self.partition
+            .log
+            .fence()
+            .lost()
+            .map_or(Ok(()), |lost| Err(StopReason::LeadershipLost(lost)))
     }
 
     /// Whether a write may still land while the log is being read: a write of the last group or of
@@ -103,7 +107,7 @@ impl GroupRunner {
     /// Waits until this node no longer leads.
     pub(super) async fn until_leadership_lost(&self) -> LeadershipLost {
         loop {
-            if let Some(lost) = self.partition.log.lost() {
+            if let Some(lost) = self.partition.log.fence().lost() {
                 return lost;
             }
             self.partition.clock.sleep(CHECK_INTERVAL).await;
@@ -211,7 +215,7 @@ impl GroupRunner {
             let next = Offset(self.partition.log_end.next.0 + outcome.committed as u64);
             self.set_log_end(LogEnd {
                 next,
-                epoch: self.partition.log.epoch(),
+                epoch: self.partition.log.fence().epoch(),
                 ..self.partition.log_end
             });
             let applied = &self.group.events[..outcome.committed];
@@ -230,7 +234,7 @@ impl GroupRunner {
         let PartitionContext { application, kinds, .. } = &mut self.partition;
         self.group.update_rows(application.declarations(), kinds, &self.waiting, is_done);
         let log = &self.partition.log;
-        let role = match log.may_answer() {
+        let role = match log.fence().may_answer() {
             true => NodeRole::Leader,
             false => NodeRole::FormerLeader { events_are_final: log.events_are_final() },
         };

@@ -181,7 +181,7 @@ async fn stop_partition(
     if is_move {
         series::give_back(here, partition).await;
     }
-    let later = started.and_then(|started| started.log.later_leader());
+    let later = started.and_then(|started| started.log.fence().later_leader());
     let log_epoch = later.and_then(|later| u32::try_from(later.0).ok()).map_or(epoch, OwnerEpoch);
     stop(stopped, log_epoch.min(OwnerEpoch::MAX))
 }

@@ -4,6 +4,11 @@ use std::{num::NonZeroU16, time::Duration};
 
 use crate::{Epoch, TrustLevel};
 
+/// The first pause before a call is made again. Each later pause is twice as long.
+pub(crate) const MIN_PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause before a call is made again.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(500);
+
 /// The settings of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogSettings {

@@ -92,7 +92,7 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn is_outdated(&self, row: AppRow, acknowledged: Version) -> Result<bool> {
-        let found = self.reader.row(row).await?.map(|bytes| row.record(&bytes)).transpose();
+        let found = self.calls.reader.row(row).await?.map(|bytes| row.record(&bytes)).transpose();
         Ok(!matches!(found, Ok(Some(stored)) if stored.version >= acknowledged))
     }
 }
