@@ -229,7 +229,7 @@ impl Log {
         found: Option<FoundRow>,
     ) -> Result<Option<RowWrite>> {
         let Some(found) = found else { return Ok(None) };
-        if !self.is_stray(write, &found).await? {
+        if !self.strays.is_stray(write, &found).await? {
             return Ok(None);
         }
         // An update is above every stray of an earlier epoch, so the storage does not show its last
@@ -282,7 +282,7 @@ impl Log {
             Err(violation) => violation,
         };
         let condition = match there {
-            Some(there) => self.condition_over_stray(write, there).await?,
+            Some(there) => self.strays.condition_over_stray(write, there).await?,
             None => None,
         };
         condition.map_or(Err(violation.into()), |mode| Ok(Some(mode)))

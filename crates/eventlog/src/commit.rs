@@ -82,18 +82,23 @@ impl Log {
         let is_ours =
             |entry: &Entry| entry.partition(self.calls.reader.partitions()) == self.calls.partition;
         let AppRow::Plog(_, offset) = write.row else { return Err(unexplained_refusal().into()) };
-        let (epoch, stray_bound) = (self.calls.fence.epoch(), self.stray_bound_at(offset));
+        let (epoch, tail) = (self.calls.fence.epoch(), self.tail());
+        // This leader wrote the events behind the end of its replay.
+        let in_front = if offset == tail.next { tail.epoch } else { epoch };
+        let stray_bound = self.strays.bound_behind(in_front);
         Err(match conflict::judge_plog_row(write, epoch, stray_bound, there, is_ours) {
             PlogOccupant::Foreign(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
             PlogOccupant::LaterLeader(epoch) => self.calls.fence.note_later_leader(epoch).into(),
             PlogOccupant::EarlierLeader(offset) => Error::UnexpectedEvent(offset),
-            PlogOccupant::Stray(of_row) => match self.is_stray_event(write.row, of_row).await {
-                Ok(true) => return Ok(WriteMode::Conditional(there.cloned())),
-                Ok(false) => Error::UnexpectedEvent(offset),
-                Err(error) => unsettled(error, was_unknown),
-            },
+            PlogOccupant::Stray(of_row) => {
+                match self.strays.is_stray_event(write.row, of_row).await {
+                    Ok(true) => return Ok(WriteMode::Conditional(there.cloned())),
+                    Ok(false) => Error::UnexpectedEvent(offset),
+                    Err(error) => unsettled(error, was_unknown),
+                }
+            }
             PlogOccupant::Missing if was_unknown => Error::Unknown(unexplained_refusal()),
             PlogOccupant::Missing => unexplained_refusal().into(),
             PlogOccupant::Foreign(violation) => violation.into(),
@@ -172,7 +177,7 @@ impl Log {
         for (write, there) in others {
             let condition = match there {
                 Some(there) if !write.replaces_record() => {
-                    self.condition_over_stray(write, there).await
+                    self.strays.condition_over_stray(write, there).await
                 }
                 _ => Ok(None),
             };

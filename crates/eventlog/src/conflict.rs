@@ -139,14 +139,14 @@ pub(crate) fn judge_applied_row(
 
 /// The event that a row names as the one that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RowWriter {
+pub(crate) struct RowOrigin {
     pub(crate) version: Version,
     ws: WsId,
     /// The offset in the log of the workspace; `None` if the row does not name it.
     wlog: Option<Offset>,
 }
 
-impl RowWriter {
+impl RowOrigin {
     /// Returns whether the event has this place.
     pub(crate) fn is_at(&self, place: EventPlace) -> bool {
         (self.version.epoch, self.version.plog, self.ws) == (place.epoch, place.plog, place.ws)
@@ -167,18 +167,18 @@ impl RowWriter {
     }
 }
 
-/// Returns the writer of a row that is in the place of a write, if a leader of level 2 can have
+/// Returns the origin of a row that is in the place of a write, if a leader of level 2 can have
 /// written the row there; `None` if the row is foreign.
 ///
 /// Level 2 writes new rows by their orders, with two exceptions, which are no strays: the events of
 /// the first group behind a replay are inserted and so are in the log, as is a fencing entry, and a
 /// marker has the place of an event. Level 2 updates a record conditionally if the record hides
 /// ordered writes, so an updated record may be a stray of either kind.
-pub(crate) fn level_2_writer(
+pub(crate) fn level_2_origin(
     write: &RowWrite,
     found: &FoundRow,
     partitions: NonZeroU16,
-) -> Option<RowWriter> {
+) -> Option<RowOrigin> {
     if found.hides_ordered && !write.replaces_record() {
         return None;
     }
@@ -186,13 +186,13 @@ pub(crate) fn level_2_writer(
         RowKind::Entry | RowKind::Marker => match write.row.entry(&found.value, partitions).ok()? {
             Entry::Event(event) => {
                 let EventPlace { epoch, plog, ws, wlog } = event.place;
-                Some(RowWriter { version: Version { epoch, plog }, ws, wlog: Some(wlog) })
+                Some(RowOrigin { version: Version { epoch, plog }, ws, wlog: Some(wlog) })
             }
             Entry::Marker(_) | Entry::Fencing(_) => None,
         },
         RowKind::Record { .. } => {
             let StoredRecord { ws, version, .. } = write.row.record(&found.value).ok()?;
-            Some(RowWriter { version, ws, wlog: None })
+            Some(RowOrigin { version, ws, wlog: None })
         }
         RowKind::Answer => None,
     }
@@ -360,10 +360,10 @@ mod tests {
         assert_eq!(judged(&event, Some(&whole)), Err("holds another event"));
     }
 
-    fn writer(write: &RowWrite, value: &Bytes, hides_ordered: bool) -> Option<Version> {
+    fn origin(write: &RowWrite, value: &Bytes, hides_ordered: bool) -> Option<Version> {
         let found = FoundRow { value: value.clone(), hides_ordered };
         let partitions = NonZeroU16::new(4).unwrap();
-        level_2_writer(write, &found, partitions).map(|writer| writer.version)
+        level_2_origin(write, &found, partitions).map(|origin| origin.version)
     }
 
     #[test]
@@ -371,14 +371,14 @@ mod tests {
         let (new, updated) = (write(None), write(Some(version(1, 3))));
         let stray = stored(version(1, 9), true);
         for write in [&new, &updated] {
-            assert_eq!(writer(write, &stray, false), Some(version(1, 9)));
-            assert_eq!(writer(write, &Bytes::from_static(&[1]), false), None);
+            assert_eq!(origin(write, &stray, false), Some(version(1, 9)));
+            assert_eq!(origin(write, &Bytes::from_static(&[1]), false), None);
             let mut elsewhere = StoredRecord::from_bytes(&stray).unwrap();
             elsewhere.record.id = RecordId(8);
-            assert_eq!(writer(write, &elsewhere.to_bytes(), false), None);
+            assert_eq!(origin(write, &elsewhere.to_bytes(), false), None);
         }
-        assert_eq!(writer(&new, &stray, true), None);
-        assert_eq!(writer(&updated, &stray, true), Some(version(1, 9)));
+        assert_eq!(origin(&new, &stray, true), None);
+        assert_eq!(origin(&updated, &stray, true), Some(version(1, 9)));
 
         let event = |epoch, plog, wlog| {
             let (ws, wlog) = (WS, Offset(wlog));
@@ -387,36 +387,36 @@ mod tests {
             Entry::Event(Box::new(Event::new(place, WallTime::from_millis(1), command)))
         };
         let entry = &writes(&event(2, 6, 4)).rest[0];
-        assert_eq!(writer(entry, &event(1, 9, 4).to_bytes(), false), Some(version(1, 9)));
+        assert_eq!(origin(entry, &event(1, 9, 4).to_bytes(), false), Some(version(1, 9)));
         for (bytes, hides_ordered) in [
             (event(1, 9, 4).to_bytes(), true),
             (event(1, 9, 5).to_bytes(), false),
             (corrupted(1, 9, 1).to_bytes(), false),
         ] {
-            assert_eq!(writer(entry, &bytes, hides_ordered), None);
+            assert_eq!(origin(entry, &bytes, hides_ordered), None);
         }
     }
 
     #[test]
     fn the_event_of_a_stray_has_another_place_than_the_event_of_the_log() {
-        let writer = |epoch, plog| RowWriter {
+        let origin = |epoch, plog| RowOrigin {
             version: version(epoch, plog),
             ws: WS,
             wlog: Some(Offset(4)),
         };
         let place = EventPlace { epoch: Epoch(1), plog: Offset(5), ws: WS, wlog: Offset(4) };
-        assert!(writer(1, 5).is_at(place));
-        assert!(RowWriter { wlog: None, ..writer(1, 5) }.is_at(place));
-        let other_ws = RowWriter { ws: WsId(8), ..writer(1, 5) };
-        let other_wlog = RowWriter { wlog: Some(Offset(3)), ..writer(1, 5) };
-        for other in [writer(2, 5), writer(1, 6), other_ws, other_wlog] {
+        assert!(origin(1, 5).is_at(place));
+        assert!(RowOrigin { wlog: None, ..origin(1, 5) }.is_at(place));
+        let other_ws = RowOrigin { ws: WsId(8), ..origin(1, 5) };
+        let other_wlog = RowOrigin { wlog: Some(Offset(3)), ..origin(1, 5) };
+        for other in [origin(2, 5), origin(1, 6), other_ws, other_wlog] {
             assert!(!other.is_at(place), "{other:?}");
         }
         // Behind event 5 of epoch 2 no event has an earlier epoch.
         let entry = &writes(&corrupted(2, 5, 2)).rest[0];
         for write in [&write(None), &write(Some(version(1, 3))), entry] {
-            assert!(writer(1, 5).is_excluded_by(write) && writer(1, 6).is_excluded_by(write));
-            assert!(!writer(1, 4).is_excluded_by(write) && !writer(2, 6).is_excluded_by(write));
+            assert!(origin(1, 5).is_excluded_by(write) && origin(1, 6).is_excluded_by(write));
+            assert!(!origin(1, 4).is_excluded_by(write) && !origin(2, 6).is_excluded_by(write));
         }
     }
 

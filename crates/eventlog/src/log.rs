@@ -17,6 +17,7 @@ use crate::{
     acknowledged::AcknowledgedVersions,
     calls::Calls,
     plan::{GroupWrites, Rules},
+    strays::Strays,
 };
 
 /// The largest size of a marker without the bytes of its event: the place of the event, and up to a
@@ -59,7 +60,8 @@ impl Tail {
 /// The log of a partition, under one leadership.
 #[derive(Debug)]
 pub struct Log {
-    pub(crate) calls: Calls,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) strays: Strays,
     tail: Mutex<Tail>,
     /// Whether a call that got no answer may still write rows of an event in the log.
     has_unsettled_writes: AtomicBool,
@@ -75,8 +77,10 @@ impl Log {
         partition: u16,
         settings: LogSettings,
     ) -> Log {
+        let calls = Arc::new(Calls::new(storage, clock, fence, partition, settings));
         Log {
-            calls: Calls::new(storage, clock, fence, partition, settings),
+            strays: Strays::new(Arc::clone(&calls)),
+            calls,
             tail: Mutex::new(Tail::NONE),
             has_unsettled_writes: AtomicBool::new(false),
             acknowledged: AcknowledgedVersions::default(),
@@ -154,7 +158,7 @@ impl Log {
         Rules {
             partition: self.calls.partition,
             level: self.calls.settings.level,
-            level_2_wrote: self.level_2_wrote(),
+            level_2_wrote: self.strays.level_2_wrote(),
             first: self.tail().next,
             reads_back: self.calls.reads_back(),
             answers_kept: self.calls.settings.answers_kept,
@@ -224,7 +228,7 @@ impl Log {
     /// Fails with the errors of the storage. Also fails if the event cannot be read, because it is
     /// then not known whether the event is this one.
     pub async fn has_event(&self, place: EventPlace) -> Result<bool> {
-        if !self.may_be_stray(place.epoch) {
+        if !self.strays.may_be_stray(place.epoch) {
             return Ok(true);
         }
         let row = AppRow::Plog(self.calls.partition, place.plog);

@@ -27,7 +27,7 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn may_be_behind_the_end(&self, plog: Offset) -> Result<bool> {
-        let epoch = match self.level_2_wrote() {
+        let epoch = match self.strays.level_2_wrote() {
             true => self.epoch_before(plog).await?,
             false => Epoch(0),
         };

@@ -4,15 +4,29 @@
 //! against that of the next leader, but other rows of the event may stay. No node writes such rows
 //! at levels 0 and 1. When the level has changed to one of these, the rows are still there.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use istorage::FoundRow;
 
 use crate::{
-    AppRow, Epoch, Log, Offset, Result, TrustLevel, conflict,
+    AppRow, Epoch, Result, TrustLevel,
+    calls::Calls,
+    conflict,
     plan::{RowWrite, WriteMode},
 };
 
-impl Log {
+/// Tells the strays in the rows of a log from foreign rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Strays {
+    calls: Arc<Calls>,
+}
+
+impl Strays {
+    pub(crate) fn new(calls: Arc<Calls>) -> Strays {
+        Strays { calls }
+    }
+
     /// Returns whether level 2 may have written rows of this log, so that some may be strays.
     pub(crate) fn level_2_wrote(&self) -> bool {
         self.may_be_stray(Epoch(0))
@@ -28,19 +42,19 @@ impl Log {
     /// other row that the write does not expect is a violation.
     pub(crate) async fn is_stray(&self, write: &RowWrite, found: &FoundRow) -> Result<bool> {
         let partitions = self.calls.reader.partitions();
-        let Some(writer) = conflict::level_2_writer(write, found, partitions) else {
+        let Some(origin) = conflict::level_2_origin(write, found, partitions) else {
             return Ok(false);
         };
-        if !self.may_be_stray(writer.version.epoch) {
+        if !self.may_be_stray(origin.version.epoch) {
             return Ok(false);
         }
-        if writer.is_excluded_by(write) {
+        if origin.is_excluded_by(write) {
             return Ok(true);
         }
-        let row = AppRow::Plog(self.calls.partition, writer.version.plog);
+        let row = AppRow::Plog(self.calls.partition, origin.version.plog);
         let Some(bytes) = self.calls.get(row).await? else { return Ok(true) };
         let in_log = self.calls.reader.entry(row, &bytes)?.place();
-        Ok(!in_log.is_some_and(|place| writer.is_at(place)))
+        Ok(!in_log.is_some_and(|place| origin.is_at(place)))
     }
 
     /// Returns the condition under which a write replaces a stray; `None` if the row is no stray.
@@ -67,12 +81,9 @@ impl Log {
         }
     }
 
-    /// Returns the epoch below which an event at an offset is a stray: at most the epoch of the
-    /// event in front of the offset, because the epochs of a log never fall. This leader wrote the
-    /// events behind the end of its replay.
-    pub(crate) fn stray_bound_at(&self, offset: Offset) -> Epoch {
-        let tail = self.tail();
-        let in_front = if offset == tail.next { tail.epoch } else { self.calls.fence.epoch() };
+    /// Returns the epoch below which an event is a stray: at most the epoch of the event in front,
+    /// because the epochs of a log never fall.
+    pub(crate) fn bound_behind(&self, in_front: Epoch) -> Epoch {
         match self.calls.settings.level {
             TrustLevel::Zero | TrustLevel::One => in_front.min(self.calls.settings.stray_before),
             TrustLevel::Two => in_front,

@@ -89,7 +89,7 @@ impl Log {
         // them. A simpler version trusts each copy: a former leader left one in another workspace;
         // the event is marked there, with the numbers and the epoch of the copy; the log cannot be
         // read on, and the numbers of the event are given again.
-        let may_be_stray = |copy: &Entry| self.may_be_stray(copy.epoch());
+        let may_be_stray = |copy: &Entry| self.strays.may_be_stray(copy.epoch());
         let is_of_event = |copy: &Entry| match copy {
             Entry::Marker(marker) if marker.bytes == found => true,
             copy => row.hinted_place(&found) == copy.place(),

@@ -67,7 +67,7 @@ impl Log {
         let next = AppRow::Plog(self.calls.partition, plog.next());
         let Some(behind) = self.calls.get(next).await? else { return Ok(self.calls.fence.epoch()) };
         let behind = self.calls.reader.entry(next, &behind)?.epoch();
-        match self.may_be_stray(behind) {
+        match self.strays.may_be_stray(behind) {
             // It is not known whether the entry behind is in the log. The error is that of the
             // damaged row.
             true => Ok(self.calls.reader.entry(row, found)?.epoch()),

@@ -54,7 +54,7 @@ impl Log {
         }
         // Consensus wrote the other events, and all markers. It repairs them when they are read.
         let was_put =
-            |event: &PreparedEvent| event.marked.is_none() && self.may_be_stray(event.epoch);
+            |event: &PreparedEvent| event.marked.is_none() && self.strays.may_be_stray(event.epoch);
         let put = plog.into_iter().zip(group).filter(|(_, event)| was_put(event));
         let put: Vec<RowWrite> = put.map(|(write, _)| write).collect();
         let until = self.calls.clock.now() + self.calls.settings.apply_for;
@@ -149,7 +149,7 @@ impl Log {
             Err(_) if !write.is_judged() && !hides_ordered => {}
             Err(violation) => {
                 let stray = match found {
-                    Some(found) if self.is_stray(&write, &found).await? => Some(found.value),
+                    Some(found) if self.strays.is_stray(&write, &found).await? => Some(found.value),
                     _ => None,
                 };
                 match stray {

@@ -44,7 +44,7 @@ impl<'l> PlogEntries<'l> {
             return Err(self.log.calls.fence.note_later_leader(epoch).into());
         }
         if epoch < self.tail.epoch {
-            if self.log.is_stray_event(row, epoch).await? {
+            if self.log.strays.is_stray_event(row, epoch).await? {
                 // A leader that had lost its leadership left this event behind. The next write at
                 // this offset replaces the event.
                 return match has_event_beyond(self.log, next, self.tail.epoch).await? {

@@ -60,7 +60,7 @@ pub(crate) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Re
         while let Some((offset, bytes)) = rows.try_next().await? {
             let row = AppRow::Plog(log.calls.partition, offset);
             let is_stray = match log.calls.reader.entry(row, &bytes).map(|entry| entry.epoch()) {
-                Ok(of_row) => of_row < epoch && log.may_be_stray(of_row),
+                Ok(of_row) => of_row < epoch && log.strays.may_be_stray(of_row),
                 Err(error) if log.calls.settings.level == TrustLevel::Two => return Err(error),
                 Err(_) => false,
             };
