@@ -12,27 +12,29 @@ use std::{
 
 use lru::LruCache;
 
-use crate::{AppRow, DamagedRow, Log, Result, Version};
+use crate::{AppRow, DamagedRow, Reader, Result, Version};
 
 /// The number of records whose versions are known.
 const RECORDS: NonZeroUsize = NonZeroUsize::new(4_096).expect("it is not zero");
 
-/// The versions of the records that were written last, or that the last replay found written.
+/// The versions of the records that were written last, or that the last replay found written. The
+/// storage has acknowledged them to this leader.
 #[derive(Debug)]
-pub(crate) struct AcknowledgedVersions(Mutex<LruCache<AppRow, Version>>);
-
-impl Default for AcknowledgedVersions {
-    fn default() -> AcknowledgedVersions {
-        // A cache that is made with a size takes the memory of all its entries at once.
-        let mut versions = LruCache::unbounded();
-        versions.resize(RECORDS);
-        AcknowledgedVersions(Mutex::new(versions))
-    }
+pub struct AcknowledgedVersions {
+    reader: Reader,
+    versions: Mutex<LruCache<AppRow, Version>>,
 }
 
 impl AcknowledgedVersions {
+    pub(crate) fn new(reader: Reader) -> AcknowledgedVersions {
+        // A cache that is made with a size takes the memory of all its entries at once.
+        let mut versions = LruCache::unbounded();
+        versions.resize(RECORDS);
+        AcknowledgedVersions { reader, versions: Mutex::new(versions) }
+    }
+
     fn versions(&self) -> MutexGuard<'_, LruCache<AppRow, Version>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes versions of records that the storage has acknowledged.
@@ -50,14 +52,11 @@ impl AcknowledgedVersions {
             }
         }
     }
-}
 
-impl Log {
-    /// Returns the last known version of a record that the storage has acknowledged to this leader.
-    /// A read that begins afterwards must find this version or a later one:
-    /// [`AppRow::check_version`].
-    pub fn acknowledged(&self, row: AppRow) -> Option<Version> {
-        self.acknowledged.versions().peek(&row).copied()
+    /// Returns the last known version of a record. A read that begins afterwards must find this
+    /// version or a later one: [`AppRow::check_version`].
+    pub fn version_of(&self, row: AppRow) -> Option<Version> {
+        self.versions().peek(&row).copied()
     }
 
     /// Checks that a record is not older than the version that the storage has acknowledged to this
@@ -67,7 +66,7 @@ impl Log {
     ///
     /// No write of this leader may be acknowledged between the read and the check. Only the task
     /// that writes can be certain of this. All others ask for the version
-    /// [before](Log::acknowledged) they read.
+    /// [before](AcknowledgedVersions::version_of) they read.
     ///
     /// A quorum of the storage may lose data. For example, a replica comes back empty, or the
     /// replicas of the row have changed. A simpler version accepts every record that it reads. Then
@@ -77,7 +76,7 @@ impl Log {
     /// # Errors
     /// Fails with [`DamagedRow::Outdated`].
     pub fn check_not_outdated(&self, row: AppRow, found: Option<Version>) -> Result<()> {
-        row.check_version(self.acknowledged(row), found)
+        row.check_version(self.version_of(row), found)
     }
 
     /// Returns whether a record is still older than a version that the storage has acknowledged. A
@@ -92,7 +91,7 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn is_outdated(&self, row: AppRow, acknowledged: Version) -> Result<bool> {
-        let found = self.calls.reader.row(row).await?.map(|bytes| row.record(&bytes)).transpose();
+        let found = self.reader.row(row).await?.map(|bytes| row.record(&bytes)).transpose();
         Ok(!matches!(found, Ok(Some(stored)) if stored.version >= acknowledged))
     }
 }

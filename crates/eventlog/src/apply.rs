@@ -1,16 +1,23 @@
 //! The writing of the rows that follow from events in the log of the partition.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, stream};
 use istorage::{Conflict, ErrorKind, FoundRow, Key, Outcome};
 
 use crate::{
-    AppRow, Error, Log, Result,
-    commit::unexplained_refusal,
+    AppRow, Error, Result,
+    acknowledged::AcknowledgedVersions,
+    calls::Calls,
     conflict,
     plan::{RowWrite, WriteMode, in_chunks},
     settings::MIN_PAUSE,
+    strays::Strays,
 };
 
 /// The number of ordered rows that are sent together, and the number of such chunks at a time. If a
@@ -23,14 +30,44 @@ const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 /// in one storage partition.
 pub(crate) const CONDITIONAL_CHUNKS_AT_ONCE: usize = 64;
 
-impl Log {
+/// Writes the rows that follow from events in the log.
+#[derive(Debug)]
+pub(crate) struct Applier {
+    calls: Arc<Calls>,
+    strays: Strays,
+    pub(crate) acknowledged: AcknowledgedVersions,
+    /// Whether a call that got no answer may still write rows of an event in the log.
+    has_unsettled_writes: AtomicBool,
+}
+
+impl Applier {
+    pub(crate) fn new(calls: Arc<Calls>, strays: Strays) -> Applier {
+        let acknowledged = AcknowledgedVersions::new(calls.reader.clone());
+        Applier { calls, strays, acknowledged, has_unsettled_writes: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn has_unsettled_writes(&self) -> bool {
+        self.has_unsettled_writes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_applied(&self, applied: &Result<()>) {
+        if applied.as_ref().is_err_and(|error| !error.is_lasting()) {
+            self.has_unsettled_writes.store(true, Ordering::Release);
+        }
+    }
+
+    /// Records that the log was replayed to its end.
+    pub(crate) fn note_replayed(&self) {
+        self.has_unsettled_writes.store(false, Ordering::Release);
+    }
+
     /// Writes the rows that follow from events in the log. Rows that are already written are left
     /// unchanged.
     ///
     /// Invariant: a violation is returned only after all other rows are written. A simpler version
     /// returns at the first violation. Leader A's write in workspace 1 gets no answer; a row of
     /// workspace 2 is foreign; A reports the violation, is stopped, and releases its lease, because
-    /// a violation leaves no write [unsettled](Log::has_unsettled_writes); leader B begins. So
+    /// a violation leaves no write [unsettled](Applier::has_unsettled_writes); leader B begins. So
     /// A's write may still land while B leads.
     ///
     /// Invariant: a record that a group makes is changed only if its event made it. A simpler
@@ -287,6 +324,12 @@ impl Log {
         };
         condition.map_or(Err(violation.into()), |mode| Ok(Some(mode)))
     }
+}
+
+/// Returns the error for a refused write if all rows that the refusal names are as expected. The
+/// rows may have changed since.
+pub(crate) fn unexplained_refusal() -> istorage::Error {
+    istorage::Error::unavailable("the storage refused a write, and no row conflicts with the write")
 }
 
 /// The error for a row that does not hold what the storage has acknowledged.

@@ -10,6 +10,7 @@ use istorage::{BatchLimits, Conflict, Key, Outcome};
 
 use crate::{
     AppRow, Entry, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
+    apply::unexplained_refusal,
     conflict::{self, PlogOccupant},
     plan::{GroupWrites, NewRows, RowWrite, WriteMode, in_chunks},
 };
@@ -59,7 +60,7 @@ impl Log {
             self.plan_writes(&group[..committed]).map(|writes| (writes.rest, writes.changes))
         };
         let applied = match rest {
-            Ok((rest, changes)) => self.apply(rest, changes).await,
+            Ok((rest, changes)) => self.applier.apply(rest, changes).await,
             Err(error) => Err(error),
         };
         WriteOutcome { applied, ..outcome }
@@ -241,7 +242,8 @@ impl Log {
         let first = AppRow::Plog(self.calls.partition, self.tail().next);
         match chunk.first() {
             Some(write) if write.row == first => {
-                self.check_shown(chunk, self.calls.clock.now() + self.calls.settings.apply_for)
+                self.applier
+                    .check_shown(chunk, self.calls.clock.now() + self.calls.settings.apply_for)
                     .await
             }
             _ => Ok(()),
@@ -321,10 +323,4 @@ fn violation_of(write: &RowWrite, there: Option<&Bytes>) -> Error {
     let (found, expected) = (there.cloned(), write.after.clone());
     let (row, replaces_record) = (write.row, write.replaces_record());
     Violation { row, found, expected, why, is_retryable, replaces_record }.into()
-}
-
-/// Returns the error for a refused write if all rows that the refusal names are as expected. The
-/// rows may have changed since.
-pub(crate) fn unexplained_refusal() -> istorage::Error {
-    istorage::Error::unavailable("the storage refused a write, and no row conflicts with the write")
 }

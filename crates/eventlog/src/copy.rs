@@ -64,7 +64,7 @@ impl Log {
     pub async fn write_copy_of_marked(&self, entry: &Entry, bytes: Bytes) -> Result<()> {
         let copy = PreparedEvent { records: Vec::new(), ..PreparedEvent::again(entry, bytes) };
         let writes = self.plan_writes(&[PreparedEvent { answer: None, ..copy }])?;
-        self.apply(writes.rest, writes.changes).await
+        self.applier.apply(writes.rest, writes.changes).await
     }
 
     /// Writes a record that no event has any more, because its event is marked.
@@ -90,7 +90,7 @@ impl Log {
         };
         let mut rows = self.plan_writes(&[copy])?.rest;
         rows.retain(|write| matches!(write.row, AppRow::Record(..)));
-        self.apply(rows, Vec::new()).await
+        self.applier.apply(rows, Vec::new()).await
     }
 }
 

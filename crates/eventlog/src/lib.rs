@@ -41,6 +41,7 @@ mod trust_level;
 mod value;
 mod wire;
 
+pub use acknowledged::AcknowledgedVersions;
 pub use app_row::AppRow;
 pub use base::{Epoch, Offset, WsId};
 pub use copy::largest_row_of;

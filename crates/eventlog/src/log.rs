@@ -2,19 +2,18 @@
 //!
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
-use std::time::Duration;
 
 use clock::{Clock, WallTime};
 use istorage::SharedStorage;
 
 use crate::{
-    AppRow, Epoch, Error, EventPlace, Fence, FencingEntry, LogFence, LogSettings, Offset,
-    PreparedEvent, Reader, Result, TrustLevel, Violation, WsId,
-    acknowledged::AcknowledgedVersions,
+    AcknowledgedVersions, AppRow, Epoch, Error, EventPlace, Fence, FencingEntry, LogFence,
+    LogSettings, Offset, PreparedEvent, Reader, Result, TrustLevel, Violation, WsId,
+    apply::Applier,
     calls::Calls,
     plan::{GroupWrites, Rules},
     strays::Strays,
@@ -63,9 +62,7 @@ pub struct Log {
     pub(crate) calls: Arc<Calls>,
     pub(crate) strays: Strays,
     tail: Mutex<Tail>,
-    /// Whether a call that got no answer may still write rows of an event in the log.
-    has_unsettled_writes: AtomicBool,
-    pub(crate) acknowledged: AcknowledgedVersions,
+    pub(crate) applier: Applier,
 }
 
 impl Log {
@@ -78,13 +75,9 @@ impl Log {
         settings: LogSettings,
     ) -> Log {
         let calls = Arc::new(Calls::new(storage, clock, fence, partition, settings));
-        Log {
-            strays: Strays::new(Arc::clone(&calls)),
-            calls,
-            tail: Mutex::new(Tail::NONE),
-            has_unsettled_writes: AtomicBool::new(false),
-            acknowledged: AcknowledgedVersions::default(),
-        }
+        let strays = Strays::new(Arc::clone(&calls));
+        let applier = Applier::new(Arc::clone(&calls), strays.clone());
+        Log { calls, strays, applier, tail: Mutex::new(Tail::NONE) }
     }
 
     /// Returns the number of the partition.
@@ -101,6 +94,11 @@ impl Log {
     /// A caller asks it before it reports a success, and before a write of its own.
     pub fn fence(&self) -> &LogFence {
         &self.calls.fence
+    }
+
+    /// Returns the versions of records that the storage has acknowledged to this leader.
+    pub fn acknowledged(&self) -> &AcknowledgedVersions {
+        &self.applier.acknowledged
     }
 
     /// Returns a reader of the application's rows.
@@ -135,18 +133,7 @@ impl Log {
     ///
     /// A later error, such as a violation, does not settle the outcome of that call.
     pub fn has_unsettled_writes(&self) -> bool {
-        self.has_unsettled_writes.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn note_applied(&self, applied: &Result<()>) {
-        if applied.as_ref().is_err_and(|error| !error.is_lasting()) {
-            self.has_unsettled_writes.store(true, Ordering::Release);
-        }
-    }
-
-    /// Records that the log was replayed to its end.
-    pub(crate) fn note_replayed(&self) {
-        self.has_unsettled_writes.store(false, Ordering::Release);
+        self.applier.has_unsettled_writes()
     }
 
     /// Returns whether a write of a record notices what another program did to the row.

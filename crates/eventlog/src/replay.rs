@@ -102,7 +102,7 @@ impl Replay<'_> {
                 return Err(error);
             }
             self.log.set_tail(self.entries.tail());
-            self.log.note_replayed();
+            self.log.applier.note_replayed();
             return Ok(None);
         }
         let age_at = self.age_at(&group).await?;

@@ -290,12 +290,12 @@ async fn a_record_that_is_older_than_what_was_acknowledged_is_reported() {
 /// Checks that the log knows the version of the record.
 fn check_versions(log: &Log, known: u64) {
     let version = |plog| Version { epoch: Epoch(1), plog: Offset(plog) };
-    assert_eq!(log.acknowledged(record_row()), Some(version(known)));
+    assert_eq!(log.acknowledged().version_of(record_row()), Some(version(known)));
     for found in [known, known + 1] {
-        log.check_not_outdated(record_row(), Some(version(found))).unwrap();
+        log.acknowledged().check_not_outdated(record_row(), Some(version(found))).unwrap();
     }
     for found in [None, Some(version(known - 1))] {
-        let error = log.check_not_outdated(record_row(), found).unwrap_err();
+        let error = log.acknowledged().check_not_outdated(record_row(), found).unwrap_err();
         let outdated = DamagedRow::Outdated { row: record_row(), version: version(known) };
         assert_eq!(broken(error), outdated);
     }
@@ -308,7 +308,7 @@ async fn a_replay_knows_the_records_that_it_finds_written() {
     let steps = StepStorage::new().await as SharedStorage;
     write(&steps, &log(&steps, TrustLevel::Zero, 1), &[event(1, 1, None)]).await;
     let next = log(&steps, TrustLevel::Zero, 2);
-    assert_eq!(next.acknowledged(record_row()), None);
+    assert_eq!(next.acknowledged().version_of(record_row()), None);
     assert_eq!(replayed(&next, 1).await.unwrap().len(), 1);
     check_versions(&next, 1);
 }
@@ -319,14 +319,23 @@ async fn a_record_is_outdated_until_it_has_the_acknowledged_version() {
     let steps = StepStorage::new().await as SharedStorage;
     let log = log(&steps, TrustLevel::Zero, 1);
     let version = |plog| Version { epoch: Epoch(1), plog: Offset(plog) };
-    assert!(log.is_outdated(record_row(), version(1)).await.unwrap(), "it is missing");
+    assert!(
+        log.acknowledged().is_outdated(record_row(), version(1)).await.unwrap(),
+        "it is missing"
+    );
     write(&steps, &log, &[event(1, 1, None), event(1, 2, Some((1, 1)))]).await;
     for (known, is_outdated) in [(1, false), (2, false), (3, true)] {
-        assert_eq!(log.is_outdated(record_row(), version(known)).await.unwrap(), is_outdated);
+        assert_eq!(
+            log.acknowledged().is_outdated(record_row(), version(known)).await.unwrap(),
+            is_outdated
+        );
     }
     let whole = log.reader().row(record_row()).await.unwrap().unwrap();
     swap(&steps, record_row(), &whole, &Bytes::from_static(b"damaged")).await;
-    assert!(log.is_outdated(record_row(), version(1)).await.unwrap(), "it cannot be read");
+    assert!(
+        log.acknowledged().is_outdated(record_row(), version(1)).await.unwrap(),
+        "it cannot be read"
+    );
 }
 
 /// Returns the bytes of the record that another program writes: it names `version`.

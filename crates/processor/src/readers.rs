@@ -172,7 +172,8 @@ impl Commands {
             let id = read.as_ref().map_or(next, |stored| stored.record.id);
             let row = AppRow::Record(ws, id);
             let version = read.as_ref().ok().map(|stored| stored.version);
-            let is_older = read.is_ok() && commands.log.check_not_outdated(row, version).is_err();
+            let is_older = read.is_ok()
+                && commands.log.acknowledged().check_not_outdated(row, version).is_err();
             if !is_older {
                 commands.note_read(AppRow::Record(ws, next)..=row, &read);
             }
@@ -198,8 +199,10 @@ impl Commands {
         ws: WsId,
         ids: &[RecordId],
     ) -> Result<Vec<Option<StoredRecord>>> {
-        let acknowledged: Vec<_> =
-            ids.iter().map(|id| self.log.acknowledged(AppRow::Record(ws, *id))).collect();
+        let acknowledged: Vec<_> = ids
+            .iter()
+            .map(|id| self.log.acknowledged().version_of(AppRow::Record(ws, *id)))
+            .collect();
         let read = self.log.reader().records_by_ids(ws, ids).await;
         let checked = read.and_then(|found| {
             for ((id, acknowledged), found) in ids.iter().zip(acknowledged).zip(&found) {
@@ -241,7 +244,7 @@ impl Commands {
     /// [`Outdated`](eventlog::DamagedRow::Outdated).
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let row = AppRow::Record(ws, id);
-        let acknowledged = self.log.acknowledged(row);
+        let acknowledged = self.log.acknowledged().version_of(row);
         let read = self.log.reader().record(ws, id).await.and_then(|found| {
             row.check_version(acknowledged, found.as_ref().map(|stored| stored.version))?;
             Ok(found)

@@ -31,10 +31,10 @@ impl Log {
         let rest = self.still_needed(rest, &mut failed).await?;
         let changes = self.still_needed(changes, &mut failed).await?;
         if failed.is_empty() {
-            return self.apply(rest, changes).await;
+            return self.applier.apply(rest, changes).await;
         }
         // No record is changed behind a violation, because it may be that of another event.
-        failed.push(self.apply(rest, Vec::new()).await);
+        failed.push(self.applier.apply(rest, Vec::new()).await);
         combined_result(failed)
     }
 
@@ -62,7 +62,7 @@ impl Log {
             true => Ok(()),
             false => self.calls.put_in_parts(&put, &self.calls.parts.log_puts, until).await,
         };
-        self.note_applied(&written);
+        self.applier.note_applied(&written);
         written
     }
 
@@ -99,7 +99,7 @@ impl Log {
             };
             match needed {
                 Ok(Some(needed)) => left.push(needed),
-                Ok(None) => self.acknowledged.note(written.into_iter()),
+                Ok(None) => self.applier.acknowledged.note(written.into_iter()),
                 Err(error) => failed.push(Err(error)),
             }
         }
