@@ -1,5 +1,7 @@
 //! The writing of the rows that follow from events in the log of the partition.
 
+mod again;
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -28,7 +30,7 @@ const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
 /// The number of chunks of conditional rows that are sent at a time. The rows of such a chunk are
 /// in one storage partition.
-pub(crate) const CONDITIONAL_CHUNKS_AT_ONCE: usize = 64;
+const CONDITIONAL_CHUNKS_AT_ONCE: usize = 64;
 
 /// Writes the rows that follow from events in the log.
 #[derive(Debug)]
@@ -340,7 +342,7 @@ pub(crate) fn not_shown(row: AppRow) -> istorage::Error {
     ))
 }
 
-pub(crate) fn keys_of(writes: &[RowWrite]) -> Vec<Key> {
+fn keys_of(writes: &[RowWrite]) -> Vec<Key> {
     writes.iter().map(|write| write.key.clone()).collect()
 }
 
@@ -356,7 +358,7 @@ where
 /// Returns one result for several writes: the first error after which a write may still land, or
 /// else the first error. So a violation is reported only when everything else is settled. The next
 /// try finds the row again.
-pub(crate) fn combined_result(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+fn combined_result(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failed = written.into_iter().filter_map(Result::err).min_by_key(Error::is_lasting);
     failed.map_or(Ok(()), Err)
 }

@@ -4,17 +4,12 @@
 //! rows later, as after a crash directly behind the last event.
 
 use bytes::Bytes;
-use futures::{
-    StreamExt,
-    stream::{self, BoxStream},
-};
 
 use crate::{
-    AppRow, Entry, Error, Log, Offset, PreparedEvent, Result, StoredRecord,
+    AppRow, Entry, Log, Offset, PreparedEvent, Result, StoredRecord,
     apply::{ORDERED_CHUNK_ROWS, run_all},
     plan::{RowWrite, in_chunks},
     prepared::RecordWrite,
-    replay::PlogEntries,
 };
 
 /// The number of calls that write entries at the same time. The entries of a copy are written in
@@ -22,18 +17,6 @@ use crate::{
 const CHUNKS_AT_ONCE: usize = 8;
 
 impl Log {
-    /// Returns the entries of the log from an offset on, to its end, with their bytes. The log ends
-    /// where a [replay](Log::replay) ends, and nothing is applied. The stream is lazy, and reads
-    /// logs of any length in bounded memory.
-    pub fn entries(&self, from: Offset) -> BoxStream<'_, Result<(Entry, Bytes)>> {
-        let entries = PlogEntries::new(self, from);
-        stream::try_unfold(entries, |mut entries| async move {
-            let next = entries.next().await?;
-            Ok::<_, Error>(next.map(|next| (next, entries)))
-        })
-        .boxed()
-    }
-
     /// Writes entries into the log of the partition, as they were stored in another keyspace. No
     /// other row is written.
     ///

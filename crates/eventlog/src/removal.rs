@@ -31,7 +31,7 @@ impl Log {
             true => self.epoch_before(plog).await?,
             false => Epoch(0),
         };
-        if has_event_beyond(self, plog, epoch).await? {
+        if has_event_beyond(&self.calls, &self.strays, plog, epoch).await? {
             return Ok(false);
         }
         // A copy of level 2 may be a stray, but the row may also be its event.

@@ -1,6 +1,6 @@
-//! The replay of a log: at the beginning of a leadership, and after a write that failed.
+//! The replay of a log: at the beginning of a leadership, and after a write that failed. A log is
+//! also read without it.
 
-mod apply_again;
 mod entries;
 mod event_age;
 mod rows;
@@ -12,7 +12,8 @@ use futures::{
     stream::{self, BoxStream},
 };
 
-pub(crate) use self::{entries::PlogEntries, rows::has_event_beyond};
+use self::entries::PlogEntries;
+pub(crate) use self::rows::has_event_beyond;
 use crate::{Entry, Error, Log, Offset, PreparedEvent, Result, plan::NewRows};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.
@@ -33,7 +34,7 @@ impl Log {
     /// replaced instead. If there are events behind a missing event, the replay fails with
     /// [`DamagedRow::Missing`](crate::DamagedRow::Missing).
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
-        let entries = PlogEntries::new(self, from);
+        let entries = PlogEntries::new(&self.calls, &self.strays, from);
         let replay = Replay {
             log: self,
             entries,
@@ -47,6 +48,18 @@ impl Log {
             Ok::<_, Error>(batch.map(|batch| (stream::iter(batch).map(Ok), replay)))
         });
         batches.try_flatten().boxed()
+    }
+
+    /// Returns the entries of the log from an offset on, to its end, with their bytes. The log ends
+    /// where a [replay](Log::replay) ends, and nothing is applied. The stream is lazy, and reads
+    /// logs of any length in bounded memory.
+    pub fn entries(&self, from: Offset) -> BoxStream<'_, Result<(Entry, Bytes)>> {
+        let entries = PlogEntries::new(&self.calls, &self.strays, from);
+        stream::try_unfold(entries, |mut entries| async move {
+            let next = entries.next().await?;
+            Ok::<_, Error>(next.map(|next| (next, entries)))
+        })
+        .boxed()
     }
 }
 
@@ -106,7 +119,8 @@ impl Replay<'_> {
             return Ok(None);
         }
         let age_at = self.age_at(&group).await?;
-        self.log.apply_again(&group, age_at).await?;
+        let writes = self.log.plan_at(&group, age_at)?;
+        self.log.applier.apply_again(&group, writes).await?;
         Ok(Some(batch))
     }
 }

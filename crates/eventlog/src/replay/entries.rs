@@ -6,11 +6,15 @@
 use bytes::Bytes;
 
 use super::rows::{PlogRows, has_event_beyond};
-use crate::{AppRow, DamagedRow, Entry, Epoch, Error, Log, Offset, Result, log::Tail};
+use crate::{
+    AppRow, DamagedRow, Entry, Epoch, Error, Offset, Result, calls::Calls, log::Tail,
+    strays::Strays,
+};
 
 /// The entries of a log from an offset on.
-pub(crate) struct PlogEntries<'l> {
-    log: &'l Log,
+pub(super) struct PlogEntries<'l> {
+    calls: &'l Calls,
+    strays: &'l Strays,
     rows: PlogRows<'l>,
     /// The tail of the events that were read.
     tail: Tail,
@@ -19,9 +23,9 @@ pub(crate) struct PlogEntries<'l> {
 }
 
 impl<'l> PlogEntries<'l> {
-    pub(crate) fn new(log: &'l Log, from: Offset) -> PlogEntries<'l> {
+    pub(super) fn new(calls: &'l Calls, strays: &'l Strays, from: Offset) -> PlogEntries<'l> {
         let tail = Tail { next: from, ..Tail::NONE };
-        PlogEntries { log, rows: PlogRows::new(log), tail, is_known: false }
+        PlogEntries { calls, strays, rows: PlogRows::new(calls, strays), tail, is_known: false }
     }
 
     /// Returns the tail of the events that were read.
@@ -30,24 +34,26 @@ impl<'l> PlogEntries<'l> {
     }
 
     /// Returns the next entry and its bytes; `None` at the end of the log.
-    pub(crate) async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
+    pub(super) async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
         if !self.is_known {
             self.read_before().await?;
             self.is_known = true;
         }
         let next = self.tail.next;
-        let row = AppRow::Plog(self.log.calls.partition, next);
+        let row = AppRow::Plog(self.calls.partition, next);
         let Some(bytes) = self.rows.at(next, self.tail.epoch).await? else { return Ok(None) };
-        let entry = self.log.calls.reader.entry(row, &bytes)?;
+        let entry = self.calls.reader.entry(row, &bytes)?;
         let epoch = entry.epoch();
-        if epoch > self.log.calls.fence.epoch() {
-            return Err(self.log.calls.fence.note_later_leader(epoch).into());
+        if epoch > self.calls.fence.epoch() {
+            return Err(self.calls.fence.note_later_leader(epoch).into());
         }
         if epoch < self.tail.epoch {
-            if self.log.strays.is_stray_event(row, epoch).await? {
+            if self.strays.is_stray_event(row, epoch).await? {
                 // A leader that had lost its leadership left this event behind. The next write at
                 // this offset replaces the event.
-                return match has_event_beyond(self.log, next, self.tail.epoch).await? {
+                return match has_event_beyond(self.calls, self.strays, next, self.tail.epoch)
+                    .await?
+                {
                     true => Err(DamagedRow::Missing(row).into()),
                     false => Ok(None),
                 };
@@ -71,12 +77,12 @@ impl<'l> PlogEntries<'l> {
         let mut offset = self.tail.next;
         while offset > Offset::FIRST {
             offset = Offset(offset.0 - 1);
-            let row = AppRow::Plog(self.log.calls.partition, offset);
-            let there = self.log.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-            let before = self.log.calls.reader.entry(row, &there)?;
+            let row = AppRow::Plog(self.calls.partition, offset);
+            let there = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+            let before = self.calls.reader.entry(row, &there)?;
             let epoch = before.epoch();
-            if epoch > self.log.calls.fence.epoch() {
-                return Err(self.log.calls.fence.note_later_leader(epoch).into());
+            if epoch > self.calls.fence.epoch() {
+                return Err(self.calls.fence.note_later_leader(epoch).into());
             }
             self.tail.epoch = self.tail.epoch.max(epoch);
             // A marker has no time. The event in front of it has a time.

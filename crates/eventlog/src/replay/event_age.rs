@@ -6,7 +6,7 @@
 use clock::WallTime;
 
 use super::Replay;
-use crate::{AppRow, Epoch, Log, Offset, PreparedEvent, Result, log::Tail};
+use crate::{AppRow, Epoch, Offset, PreparedEvent, Result, calls::Calls, log::Tail};
 
 impl Replay<'_> {
     /// Returns the time against which the ages of the events of a batch are measured: the time of
@@ -32,40 +32,38 @@ impl Replay<'_> {
         }
         let late = match self.latest_time {
             Some(late) => late,
-            None => *self.latest_time.insert(self.log.latest_time(tail).await?),
+            None => *self.latest_time.insert(latest_time(&self.log.calls, tail).await?),
         };
         Ok(late.max(tail.time).min(now))
     }
 }
 
-impl Log {
-    /// Searches the end of the log behind events that were read, by few reads. Returns the latest
-    /// time that it sees on the way: that of the last event, or an earlier one.
-    async fn latest_time(&self, read: Tail) -> Result<WallTime> {
-        let (mut seen, mut time) = (read.next.0 - 1, read.time);
-        let (mut step, mut has_missed) = (1, false);
-        while step > 0 {
-            match self.time_at(Offset(seen + step), read.epoch).await? {
-                Some(at) => (seen, time) = (seen + step, at.max(time)),
-                None => has_missed = true,
-            }
-            step = if has_missed { step / 2 } else { step * 2 };
+/// Searches the end of the log behind events that were read, by few reads. Returns the latest
+/// time that it sees on the way: that of the last event, or an earlier one.
+async fn latest_time(calls: &Calls, read: Tail) -> Result<WallTime> {
+    let (mut seen, mut time) = (read.next.0 - 1, read.time);
+    let (mut step, mut has_missed) = (1, false);
+    while step > 0 {
+        match time_at(calls, Offset(seen + step), read.epoch).await? {
+            Some(at) => (seen, time) = (seen + step, at.max(time)),
+            None => has_missed = true,
         }
-        Ok(time)
+        step = if has_missed { step / 2 } else { step * 2 };
     }
+    Ok(time)
+}
 
-    /// Returns the time of the entry at an offset, or zero if the entry does not tell it; `None` if
-    /// there is no entry. `epoch` is the epoch of an event in front.
-    async fn time_at(&self, plog: Offset, epoch: Epoch) -> Result<Option<WallTime>> {
-        let row = AppRow::Plog(self.calls.partition, plog);
-        let Some(bytes) = self.calls.reader.row(row).await? else { return Ok(None) };
-        Ok(match self.calls.reader.entry(row, &bytes) {
-            // A leader that had lost its leadership left this event behind.
-            Ok(entry) if entry.epoch() < epoch => None,
-            entry => {
-                let time = entry.ok().and_then(|entry| entry.time());
-                Some(time.unwrap_or(WallTime::from_nanos(0)))
-            }
-        })
-    }
+/// Returns the time of the entry at an offset, or zero if the entry does not tell it; `None` if
+/// there is no entry. `epoch` is the epoch of an event in front.
+async fn time_at(calls: &Calls, plog: Offset, epoch: Epoch) -> Result<Option<WallTime>> {
+    let row = AppRow::Plog(calls.partition, plog);
+    let Some(bytes) = calls.reader.row(row).await? else { return Ok(None) };
+    Ok(match calls.reader.entry(row, &bytes) {
+        // A leader that had lost its leadership left this event behind.
+        Ok(entry) if entry.epoch() < epoch => None,
+        entry => {
+            let time = entry.ok().and_then(|entry| entry.time());
+            Some(time.unwrap_or(WallTime::from_nanos(0)))
+        }
+    })
 }

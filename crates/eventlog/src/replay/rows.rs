@@ -4,18 +4,20 @@ use bytes::Bytes;
 use futures::{TryStreamExt, stream::BoxStream};
 
 use crate::{
-    AppRow, DamagedRow, Epoch, Log, Offset, Result, TrustLevel, layout::NEIGHBOURS, reader::LogRow,
+    AppRow, DamagedRow, Epoch, Offset, Result, TrustLevel, calls::Calls, layout::NEIGHBOURS,
+    reader::LogRow, strays::Strays,
 };
 
 /// The rows of a log, read one after another.
 pub(super) struct PlogRows<'l> {
-    log: &'l Log,
+    calls: &'l Calls,
+    strays: &'l Strays,
     rows: Option<BoxStream<'static, Result<LogRow>>>,
 }
 
 impl<'l> PlogRows<'l> {
-    pub(super) fn new(log: &'l Log) -> PlogRows<'l> {
-        PlogRows { log, rows: None }
+    pub(super) fn new(calls: &'l Calls, strays: &'l Strays) -> PlogRows<'l> {
+        PlogRows { calls, strays, rows: None }
     }
 
     /// Returns the bytes of the next row. `epoch` is the epoch of the event in front.
@@ -32,10 +34,10 @@ impl<'l> PlogRows<'l> {
         }
         // The event may have landed after its neighbours were read, or while the events behind it
         // were read. So its row is read again before it counts as missing.
-        let row = AppRow::Plog(self.log.calls.partition, next);
-        let mut late = self.log.calls.get(row).await?;
-        if late.is_none() && has_event_beyond(self.log, next, epoch).await? {
-            late = Some(self.log.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?);
+        let row = AppRow::Plog(self.calls.partition, next);
+        let mut late = self.calls.get(row).await?;
+        if late.is_none() && has_event_beyond(self.calls, self.strays, next, epoch).await? {
+            late = Some(self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?);
         }
         if late.is_some() {
             // The rows behind a row that was missing are read again.
@@ -45,23 +47,28 @@ impl<'l> PlogRows<'l> {
     }
 
     async fn read_on(&mut self, from: Offset) -> Result<Option<LogRow>> {
-        let log = self.log;
-        let rows = self.rows.get_or_insert_with(|| log.calls.log_rows(from));
+        let calls = self.calls;
+        let rows = self.rows.get_or_insert_with(|| calls.log_rows(from));
         rows.try_next().await
     }
 }
 
 /// Returns whether an event is behind the end of the log, in this storage partition or in the next
 /// one. Strays of level 2 do not count. `epoch` is the epoch of the last event.
-pub(crate) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Result<bool> {
+pub(crate) async fn has_event_beyond(
+    calls: &Calls,
+    strays: &Strays,
+    end: Offset,
+    epoch: Epoch,
+) -> Result<bool> {
     let next_storage_partition = Offset((end.0 / NEIGHBOURS + 1) * NEIGHBOURS);
     for from in [end.next(), next_storage_partition] {
-        let mut rows = log.calls.log_rows(from);
+        let mut rows = calls.log_rows(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
-            let row = AppRow::Plog(log.calls.partition, offset);
-            let is_stray = match log.calls.reader.entry(row, &bytes).map(|entry| entry.epoch()) {
-                Ok(of_row) => of_row < epoch && log.strays.may_be_stray(of_row),
-                Err(error) if log.calls.settings.level == TrustLevel::Two => return Err(error),
+            let row = AppRow::Plog(calls.partition, offset);
+            let is_stray = match calls.reader.entry(row, &bytes).map(|entry| entry.epoch()) {
+                Ok(of_row) => of_row < epoch && strays.may_be_stray(of_row),
+                Err(error) if calls.settings.level == TrustLevel::Two => return Err(error),
                 Err(_) => false,
             };
             if !is_stray {

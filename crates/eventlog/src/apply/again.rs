@@ -1,40 +1,38 @@
 //! The rows of events that are in the log and may not be applied.
 
 use bytes::Bytes;
-use clock::WallTime;
 use hashbrown::HashMap;
 use istorage::FoundRow;
 
+use super::{Applier, CONDITIONAL_CHUNKS_AT_ONCE, combined_result, keys_of, run_all};
 use crate::{
-    AppRow, Entry, Epoch, Log, PreparedEvent, Result,
-    apply::{CONDITIONAL_CHUNKS_AT_ONCE, combined_result, keys_of, run_all},
-    conflict,
+    AppRow, Entry, Epoch, PreparedEvent, Result, conflict,
     plan::{GroupWrites, RowKind, RowWrite, WriteMode},
 };
 
-impl Log {
-    /// Applies events that are in the log. Some of their rows may already be written. The age of
-    /// the events is measured against `age_at`.
+impl Applier {
+    /// Applies events that are in the log: writes what was planned for a group of them. Some of
+    /// their rows may already be written.
     ///
     /// Invariant: a violation is returned only after all other rows are written. A simpler version
     /// returns at the first foreign row that it reads. Before the recovery, a write in workspace 1
     /// got no answer; the recovery finds a foreign row of workspace 2, and does not send the write
     /// again. So the outcome in workspace 1 stays unknown while the foreign row stays.
-    pub(super) async fn apply_again(
+    pub(crate) async fn apply_again(
         &self,
         group: &[PreparedEvent],
-        age_at: WallTime,
+        writes: GroupWrites,
     ) -> Result<()> {
-        let GroupWrites { plog, rest, changes } = self.plan_at(group, age_at)?;
+        let GroupWrites { plog, rest, changes } = writes;
         self.write_log_again(plog, group).await?;
         let mut failed = Vec::new();
         let rest = self.still_needed(rest, &mut failed).await?;
         let changes = self.still_needed(changes, &mut failed).await?;
         if failed.is_empty() {
-            return self.applier.apply(rest, changes).await;
+            return self.apply(rest, changes).await;
         }
         // No record is changed behind a violation, because it may be that of another event.
-        failed.push(self.applier.apply(rest, Vec::new()).await);
+        failed.push(self.apply(rest, Vec::new()).await);
         combined_result(failed)
     }
 
@@ -62,7 +60,7 @@ impl Log {
             true => Ok(()),
             false => self.calls.put_in_parts(&put, &self.calls.parts.log_puts, until).await,
         };
-        self.applier.note_applied(&written);
+        self.note_applied(&written);
         written
     }
 
@@ -99,7 +97,7 @@ impl Log {
             };
             match needed {
                 Ok(Some(needed)) => left.push(needed),
-                Ok(None) => self.applier.acknowledged.note(written.into_iter()),
+                Ok(None) => self.acknowledged.note(written.into_iter()),
                 Err(error) => failed.push(Err(error)),
             }
         }
