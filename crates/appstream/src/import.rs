@@ -8,7 +8,7 @@ use std::{future::ready, io::BufRead, sync::Arc};
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use docnumbers::DocNumberRows;
-use eventlog::{Entry, Epoch, Log, LogSettings, SingleNodeFence};
+use eventlog::{Entry, Epoch, Log, LogCopier, LogSettings, SingleNodeFence};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use ownership::{OwnerEpoch, PartitionId};
 use seqstorage::numbers_in_view;
@@ -208,7 +208,8 @@ impl<'a> Importer<'a> {
         batch.bytes = 0;
         match log {
             Some(log) if !entries.is_empty() => {
-                persistently(&self.clock, false, || log.write_copies(&entries)).await
+                let copier = LogCopier::new(log);
+                persistently(&self.clock, false, || copier.write_copies(&entries)).await
             }
             _ => Ok(()),
         }
@@ -220,14 +221,17 @@ impl<'a> Importer<'a> {
         fact: &Fact,
     ) -> Result<(), UnfinishedImport> {
         let Some(log) = &batch.log else { return Err(UnfinishedImport::Changed) };
+        let copier = LogCopier::new(log);
         match fact {
             Fact::Copy { entry, bytes } => {
-                persistently(&self.clock, false, || log.write_copy_of_marked(entry, bytes.clone()))
-                    .await
+                persistently(&self.clock, false, || {
+                    copier.write_copy_of_marked(entry, bytes.clone())
+                })
+                .await
             }
             Fact::Record { record, bytes } => {
                 persistently(&self.clock, false, || {
-                    log.write_record_of_marked(record, bytes.clone())
+                    copier.write_record_of_marked(record, bytes.clone())
                 })
                 .await
             }

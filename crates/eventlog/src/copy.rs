@@ -1,4 +1,4 @@
-//! Copies of a log: its entries as they are stored, and the rows of a log that was read elsewhere.
+//! Copies of a log: the rows of a log that was read elsewhere.
 //!
 //! A copy is written into a keyspace in which nobody else works. [`Log::replay`] writes the other
 //! rows later, as after a crash directly behind the last event.
@@ -16,7 +16,18 @@ use crate::{
 /// any order, because nobody reads the log before all of them are there.
 const CHUNKS_AT_ONCE: usize = 8;
 
-impl Log {
+/// Writes the rows of a log that was read in another keyspace.
+#[derive(Clone, Copy, Debug)]
+pub struct LogCopier<'l> {
+    log: &'l Log,
+}
+
+impl<'l> LogCopier<'l> {
+    /// Makes the copier into a log. This neither reads nor writes.
+    pub fn new(log: &'l Log) -> LogCopier<'l> {
+        LogCopier { log }
+    }
+
     /// Writes entries into the log of the partition, as they were stored in another keyspace. No
     /// other row is written.
     ///
@@ -26,17 +37,17 @@ impl Log {
     pub async fn write_copies(&self, entries: &[(Entry, Bytes)]) -> Result<()> {
         let copy = |(entry, bytes): &(Entry, Bytes)| PreparedEvent::again(entry, bytes.clone());
         let group: Vec<PreparedEvent> = entries.iter().map(copy).collect();
-        let writes = self.plan_writes(&group)?.plog;
+        let writes = self.log.plan_writes(&group)?.plog;
         let (conditional, ordered): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(RowWrite::is_conditional);
-        let chunks = in_chunks(conditional, &self.calls.storage().capabilities());
-        let write = async |chunk| match self.write_plog(chunk).await {
+        let chunks = in_chunks(conditional, &self.log.calls.storage().capabilities());
+        let write = async |chunk| match self.log.write_plog(chunk).await {
             (_, Some(error)) => Err(error),
             (_, None) => Ok(()),
         };
         run_all(chunks.into_iter().map(write), CHUNKS_AT_ONCE).await?;
         let chunks = ordered.chunks(ORDERED_CHUNK_ROWS);
-        run_all(chunks.map(|chunk| self.calls.put_in_log(chunk)), CHUNKS_AT_ONCE).await
+        run_all(chunks.map(|chunk| self.log.calls.put_in_log(chunk)), CHUNKS_AT_ONCE).await
     }
 
     /// Writes the copy of a marked event in the log of its workspace. The copy is whole, and the
@@ -46,8 +57,8 @@ impl Log {
     /// Fails with the errors of a [write](Log::write).
     pub async fn write_copy_of_marked(&self, entry: &Entry, bytes: Bytes) -> Result<()> {
         let copy = PreparedEvent { records: Vec::new(), ..PreparedEvent::again(entry, bytes) };
-        let writes = self.plan_writes(&[PreparedEvent { answer: None, ..copy }])?;
-        self.applier.apply(writes.rest, writes.changes).await
+        let writes = self.log.plan_writes(&[PreparedEvent { answer: None, ..copy }])?;
+        self.log.applier.apply(writes.rest, writes.changes).await
     }
 
     /// Writes a record that no event has any more, because its event is marked.
@@ -71,9 +82,9 @@ impl Log {
             records: vec![write],
             answer: None,
         };
-        let mut rows = self.plan_writes(&[copy])?.rest;
+        let mut rows = self.log.plan_writes(&[copy])?.rest;
         rows.retain(|write| matches!(write.row, AppRow::Record(..)));
-        self.applier.apply(rows, Vec::new()).await
+        self.log.applier.apply(rows, Vec::new()).await
     }
 }
 

@@ -6,7 +6,7 @@
 //!   the log.
 //! - A [`Reader`] reads logs and records, and needs no leadership.
 //! - A [`Schema`] declares the tables.
-//! - [`Log::entries`] reads a log as it is stored, and [`Log::write_copies`] writes it elsewhere.
+//! - [`Log::entries`] reads a log as it is stored, and a [`LogCopier`] writes it elsewhere.
 //! - A [`Deployment`] stores the schema and the trust level beside the rows.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -25,14 +25,13 @@ mod fence;
 mod fields;
 pub mod layout;
 mod log;
-mod mark;
 mod names;
 mod obstacle;
 mod plan;
 mod prepared;
 mod reader;
 mod record;
-mod removal;
+mod repair;
 mod replay;
 mod schema;
 mod settings;
@@ -44,7 +43,7 @@ mod wire;
 pub use acknowledged::AcknowledgedVersions;
 pub use app_row::AppRow;
 pub use base::{Epoch, Offset, WsId};
-pub use copy::largest_row_of;
+pub use copy::{LogCopier, largest_row_of};
 pub use deployment::{Deployment, DeploymentError, LevelChange};
 pub use error::{DamagedRow, Error, Result, Violation};
 pub use event::{
@@ -54,15 +53,15 @@ pub use event::{
 pub use fence::{Fence, LeadershipLost, LogFence, SingleNodeFence};
 pub use fields::Fields;
 pub use log::{Log, Tail, WriteOutcome};
-pub use mark::{
-    DamagedEvent, DamagedFencing, EventNeighbours, PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS,
-};
 pub use names::{InvalidName, LONGEST_NAME, Name, QName};
 pub use obstacle::{Obstacle, Repair};
 pub use prepared::PreparedEvent;
 pub use reader::{Reader, RecordBlock};
 pub use record::{Parent, Record, RecordId, StoredRecord, TableKind, Version};
-pub use removal::row_digest;
+pub use repair::{
+    DamagedEvent, DamagedFencing, EventNeighbours, LogRepair, PlaceCandidate, PlaceEvidence,
+    SEARCHED_EVENTS, row_digest,
+};
 pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};
 pub use settings::LogSettings;
 pub use trust_level::{InvalidTrustLevel, TrustLevel};

@@ -36,12 +36,12 @@ pub enum Obstacle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// The row holds an event that cannot be read. Restore the row, or put a
-    /// [marker](crate::Log::mark) in its place. A fencing entry is [written
-    /// again](crate::Log::restore_fencing).
+    /// [marker](crate::LogRepair::mark) in its place. A fencing entry is [written
+    /// again](crate::LogRepair::restore_fencing).
     Mark,
     /// A row is missing, or holds bytes of another time. Restore the row.
     Restore,
-    /// The row holds bytes that no node wrote there. [Remove](crate::Log::remove) the row: the
+    /// The row holds bytes that no node wrote there. [Remove](crate::LogRepair::remove) the row: the
     /// recovery writes the right one.
     Remove,
     /// The row holds bytes that no node wrote there, in the place of a record that existed before.

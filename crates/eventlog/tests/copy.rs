@@ -7,8 +7,8 @@ mod support;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DamagedRow, Entry, Epoch, Error, Log, Marker, Offset, Record, RecordChange, RecordId,
-    StoredRecord, TrustLevel, Version,
+    AppRow, DamagedRow, Entry, Epoch, Error, Log, LogCopier, Marker, Offset, Record, RecordChange,
+    RecordId, StoredRecord, TrustLevel, Version,
 };
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, SharedStorage};
@@ -43,7 +43,7 @@ async fn a_copy_has_the_same_bytes_and_rows() {
         assert_eq!(read.len(), 5_100);
         let copy = log(&target, level, 3);
         for group in read.chunks(2_000) {
-            copy.write_copies(group).await.unwrap();
+            LogCopier::new(&copy).write_copies(group).await.unwrap();
         }
         assert_eq!(row(&target, record_row()).await, None, "a copy writes the log alone");
         assert!(entries(&log(&target, level, 4)).await.unwrap() == read);
@@ -103,11 +103,11 @@ async fn the_rows_of_a_marked_event_are_copied() {
         });
 
         let copy = log(&target, level, 2);
-        copy.write_copies(&copies).await.unwrap();
-        copy.write_copy_of_marked(&whole, whole.to_bytes()).await.unwrap();
+        LogCopier::new(&copy).write_copies(&copies).await.unwrap();
+        LogCopier::new(&copy).write_copy_of_marked(&whole, whole.to_bytes()).await.unwrap();
         let kept = [with(2, "made", 2), with(2, "changed", 1)];
         for kept in &kept {
-            copy.write_record_of_marked(kept, kept.to_bytes()).await.unwrap();
+            LogCopier::new(&copy).write_record_of_marked(kept, kept.to_bytes()).await.unwrap();
         }
         let next = log(&target, level, 3);
         let entries: Vec<Entry> = next.replay(Offset::FIRST).try_collect().await.unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{
-    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Error, Marker, Offset,
+    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Error, LogRepair, Marker, Offset,
     PlaceEvidence, TrustLevel,
 };
 use futures::TryStreamExt;
@@ -39,14 +39,17 @@ async fn a_replay_passes_a_marked_event() {
             let next = log(&storage, level, 2);
             let error = replayed(&next, 1).await.unwrap_err();
             assert!(matches!(broken(error), DamagedRow::Unreadable { .. }));
-            assert!(next.damaged(Offset(2), WS, Offset(2)).await.unwrap().is_none());
-            let damaged = next.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
+            assert!(
+                LogRepair::new(&next).damaged(Offset(2), WS, Offset(2)).await.unwrap().is_none()
+            );
+            let damaged =
+                LogRepair::new(&next).damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
             let drawn = vec![DrawnNumber { seq: 1, last: 3 }];
             // At level 2 a former leader may have left the copy, and the damaged bytes name no
             // place.
             let is_trusted = has_copy && level != TrustLevel::Two;
             assert_eq!(damaged.drawn(), is_trusted.then_some(&drawn[..]));
-            next.mark(&damaged, drawn.clone()).await.unwrap();
+            LogRepair::new(&next).mark(&damaged, drawn.clone()).await.unwrap();
             let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
             let marker = Marker { place: lost.place, marked: Epoch(2), drawn, bytes: damage };
             assert_eq!(entries[2], Entry::Marker(marker.clone()));
@@ -87,11 +90,11 @@ async fn a_fencing_entry_that_is_written_again_lets_no_stray_into_the_log() {
         let damaged = storage.compare_and_swap(key, there, damage.into(), None, far).await;
         assert!(damaged.unwrap().is_applied());
         let next = log(&storage, level, 3);
-        let found = next.damaged_fencing(Offset(3)).await;
+        let found = LogRepair::new(&next).damaged_fencing(Offset(3)).await;
         if names_its_epoch {
             let damaged = found.unwrap().unwrap();
             assert_eq!(damaged.entry().epoch, Epoch(2));
-            next.restore_fencing(&damaged).await.unwrap();
+            LogRepair::new(&next).restore_fencing(&damaged).await.unwrap();
             let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
             assert_eq!(entries.len(), 3, "event 4 is a stray: {entries:?}");
         } else {
@@ -110,7 +113,8 @@ async fn a_row_that_changed_after_the_inspection_is_not_marked() {
         let (row, place) = (AppRow::Plog(PARTITION, Offset(2)), event(1, 2, None).place);
         put(&storage, level, row, place, Bytes::from_static(b"damaged")).await;
         let next = log(&storage, level, 3);
-        let damaged = next.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+        let damaged =
+            LogRepair::new(&next).damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
         let mended = event(2, 2, Some((1, 1)));
         if level == TrustLevel::Two {
             put(&storage, level, row, mended.place, mended.to_bytes()).await;
@@ -120,7 +124,7 @@ async fn a_row_that_changed_after_the_inspection_is_not_marked() {
             let swap = storage.compare_and_swap(key, old, mended.to_bytes(), None, far).await;
             assert!(swap.unwrap().is_applied());
         }
-        let error = next.mark(&damaged, Vec::new()).await.unwrap_err();
+        let error = LogRepair::new(&next).mark(&damaged, Vec::new()).await.unwrap_err();
         assert!(matches!(error, Error::Violation(_)), "{error:?}");
         let left = storage.get_linearizable(&row.key(), Instant::FAR_FUTURE).await.unwrap();
         assert_eq!(left, Some(mended.to_bytes()));
@@ -143,12 +147,13 @@ async fn a_marker_is_taken_back_if_the_row_of_its_event_has_changed() {
                 put(&storage, level, wlog, whole.place, copy.clone()).await;
             }
             let next = log(&storage, level, 2);
-            let damaged = next.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+            let damaged =
+                LogRepair::new(&next).damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
             let old = Bytes::from_static(b"damaged");
             let restored = storage.compare_and_swap(plog.key(), old, whole.to_bytes(), None, far);
             assert!(restored.await.unwrap().is_applied());
             let drawn = vec![DrawnNumber { seq: 1, last: 2 }];
-            let error = next.mark(&damaged, drawn).await.unwrap_err();
+            let error = LogRepair::new(&next).mark(&damaged, drawn).await.unwrap_err();
             assert!(matches!(error, Error::Violation(_)), "{error:?}");
             let left = storage.get_linearizable(&wlog.key(), far).await.unwrap();
             assert_eq!(left, copy, "{level:?}");
@@ -184,16 +189,17 @@ async fn a_mark_of_which_the_second_write_failed_is_repeated() {
             let faulty: SharedStorage = Arc::new(faulty);
             let first = log(&faulty, level, 2);
             let drawn = vec![DrawnNumber { seq: 1, last: 2 }];
-            let damaged = first.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
-            let marked = first.mark(&damaged, drawn.clone()).await;
+            let damaged =
+                LogRepair::new(&first).damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+            let marked = LogRepair::new(&first).mark(&damaged, drawn.clone()).await;
             let next = log(&storage, level, epoch);
-            match next.damaged(Offset(2), WS, Offset(2)).await.unwrap() {
+            match LogRepair::new(&next).damaged(Offset(2), WS, Offset(2)).await.unwrap() {
                 // A conditional write is settled, and an ordered write may have landed.
                 None => assert_eq!(fault, Fault::AppliedButError),
                 Some(again) => {
                     assert!(marked.is_err(), "{level:?} {fault:?}");
                     assert_eq!(again.drawn(), Some(&drawn[..]), "the half mark has the numbers");
-                    next.mark(&again, drawn.clone()).await.unwrap();
+                    LogRepair::new(&next).mark(&again, drawn.clone()).await.unwrap();
                 }
             }
             let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
@@ -248,9 +254,15 @@ async fn only_rows_that_are_checked_may_be_removed() {
     ];
     let storage = storage().await;
     for (level, may) in LEVELS.into_iter().zip([[true; 3], [true, true, false], [false; 3]]) {
-        assert_eq!(rows.map(|row| log(&storage, level, 1).may_remove(row)), may, "{level:?}");
+        assert_eq!(
+            rows.map(|row| LogRepair::new(&log(&storage, level, 1)).may_remove(row)),
+            may,
+            "{level:?}"
+        );
         // A leader inserts its first event.
-        assert!(log(&storage, level, 1).may_remove(AppRow::Plog(PARTITION, Offset(1))));
+        assert!(
+            LogRepair::new(&log(&storage, level, 1)).may_remove(AppRow::Plog(PARTITION, Offset(1)))
+        );
     }
 }
 
@@ -288,8 +300,15 @@ async fn an_event_is_applied_across_a_marked_event() {
                     only_in_plog(&storage, level, &next).await;
                 }
                 let leader = log(&storage, level, 2);
-                let damaged = leader.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
-                leader.mark(&damaged, vec![DrawnNumber { seq: 1, last: 3 }]).await.unwrap();
+                let damaged = LogRepair::new(&leader)
+                    .damaged(Offset(3), WS, Offset(3))
+                    .await
+                    .unwrap()
+                    .unwrap();
+                LogRepair::new(&leader)
+                    .mark(&damaged, vec![DrawnNumber { seq: 1, last: 3 }])
+                    .await
+                    .unwrap();
                 let entries: Vec<Entry> = leader.replay(Offset(from)).try_collect().await.unwrap();
                 assert_eq!(entries.len() as u64, 6 - from);
                 let found = leader.reader().record(WS, record("").id).await.unwrap().unwrap();
@@ -338,7 +357,8 @@ async fn an_event_of_another_version_of_the_program_is_not_marked() {
             put(&storage, level, plog, place, there).await;
             put(&storage, level, wlog, place, newer.clone()).await;
             let leader = log(&storage, level, 2);
-            let error = leader.damaged(Offset(2), WS, Offset(2)).await.unwrap_err();
+            let error =
+                LogRepair::new(&leader).damaged(Offset(2), WS, Offset(2)).await.unwrap_err();
             let expected = if is_damaged { wlog } else { plog };
             let why = DecodeError::OtherVersion(200);
             assert_eq!(broken(error), DamagedRow::Unreadable { row: expected, why });
@@ -365,9 +385,10 @@ async fn an_event_with_other_events_in_its_rows_is_marked() {
             let error = replayed(&next, 1).await.unwrap_err();
             assert!(matches!(broken(error), DamagedRow::Misplaced { .. }), "{level:?}");
             let place = event.place;
-            let damaged = next.damaged(place.plog, WS, place.wlog).await.unwrap().unwrap();
+            let damaged =
+                LogRepair::new(&next).damaged(place.plog, WS, place.wlog).await.unwrap().unwrap();
             assert_eq!(damaged.drawn(), None, "no readable copy has the numbers of the event");
-            next.mark(&damaged, event.drawn).await.unwrap();
+            LogRepair::new(&next).mark(&damaged, event.drawn).await.unwrap();
         }
         let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
         let are_marked = entries[2..].iter().all(|entry| matches!(entry, Entry::Marker(_)));

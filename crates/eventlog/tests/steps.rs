@@ -13,8 +13,8 @@ use std::sync::{
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DamagedRow, Epoch, Error, Event, Log, Offset, PreparedEvent, StoredRecord, TrustLevel,
-    Version, WriteOutcome,
+    AppRow, DamagedRow, Epoch, Error, Event, Log, LogRepair, Offset, PreparedEvent, StoredRecord,
+    TrustLevel, Version, WriteOutcome,
 };
 use istorage::{
     AppStorageExt, Call, CallAnswer, Capabilities, Conditional, ErrorKind, FoundRow, Key, Outcome,
@@ -480,12 +480,12 @@ async fn a_row_that_stays_is_not_reported_as_removed_or_marked() {
     let foreign = Bytes::from_static(b"foreign");
     storage.put(row.key(), foreign.clone(), Instant::FAR_FUTURE).await.unwrap();
     steps.hide_all(&[row]);
-    let error = log.remove(row, &foreign).await.unwrap_err();
+    let error = LogRepair::new(&log).remove(row, &foreign).await.unwrap_err();
     assert!(format!("{error:?}").contains("is ahead"), "{error:?}");
-    let damaged = log.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
-    let error = log.mark(&damaged, Vec::new()).await.unwrap_err();
+    let damaged = LogRepair::new(&log).damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+    let error = LogRepair::new(&log).mark(&damaged, Vec::new()).await.unwrap_err();
     assert!(format!("{error:?}").contains("is ahead"), "{error:?}");
     steps.hides_all.lock().unwrap().clear();
-    log.remove(row, &foreign).await.unwrap();
+    LogRepair::new(&log).remove(row, &foreign).await.unwrap();
     assert_eq!(log.reader().row(row).await.unwrap(), None);
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{
-    AppRow, DamagedRow, Deployment, Epoch, Error, LevelChange, Offset, PlaceEvidence,
+    AppRow, DamagedRow, Deployment, Epoch, Error, LevelChange, LogRepair, Offset, PlaceEvidence,
     PreparedEvent, StoredRecord, TrustLevel, Version,
 };
 use istorage::{
@@ -71,7 +71,7 @@ async fn the_events_of_a_former_leader_do_not_prove_that_the_log_goes_on() {
     let storage = with_strays(Two).await;
     for (stray_before, is_behind) in [(4, true), (2, false)] {
         let log = log_after_level_2(&storage, Zero, 5, stray_before);
-        assert_eq!(log.may_be_behind_the_end(Offset(3)).await.unwrap(), is_behind);
+        assert_eq!(LogRepair::new(&log).may_be_behind_the_end(Offset(3)).await.unwrap(), is_behind);
     }
 }
 
@@ -86,7 +86,8 @@ async fn the_copy_of_a_damaged_event_of_level_2_is_not_trusted() {
     put(&storage, Two, AppRow::Wlog(WS, Offset(3)), lost.place, lost.to_bytes()).await;
     for (stray_before, is_trusted) in [(1, true), (2, false)] {
         let log = log_after_level_2(&storage, Zero, 2, stray_before);
-        let damaged = log.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
+        let damaged =
+            LogRepair::new(&log).damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
         assert_eq!(damaged.drawn().is_some(), is_trusted);
         assert_eq!(damaged.is_restorable(), is_trusted);
     }
@@ -116,7 +117,7 @@ async fn a_copy_at_the_end_that_level_2_may_have_left_is_no_place_of_an_event() 
     change.finish(Epoch(2), &storage, &clock, soon).await.unwrap();
     assert_eq!(places().await, [], "the level was 2");
     // It may be the event of the copy all the same, so it is not removed.
-    assert!(!next.may_be_behind_the_end(Offset(3)).await.unwrap());
+    assert!(!LogRepair::new(&next).may_be_behind_the_end(Offset(3)).await.unwrap());
     // The next event of the workspace has a later offset, so this one is in the log.
     only_in_plog(&storage, Zero, &event(3, 4, Some((1, 3)))).await;
     assert_eq!(places().await, copy);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use bytes::Bytes;
 use eventlog::{
     AppRow, DamagedEvent, DamagedFencing, DamagedRow, DrawnNumber, Entry, EventNeighbours,
-    EventPlace, Marker, Offset, PlaceEvidence, Repair, WsId,
+    EventPlace, LogRepair, Marker, Offset, PlaceEvidence, Repair, WsId,
 };
 use isequencer::{SeqId, Sequence, standard};
 
@@ -149,6 +149,10 @@ impl MarkPlan {
 }
 
 impl PartitionStorage {
+    fn log_repair(&self) -> LogRepair<'_> {
+        LogRepair::new(&self.log)
+    }
+
     /// Plans the marker for an event of the log that cannot be read. Writes nothing.
     ///
     /// An operator gives the workspace of the event and the offset in the log of this workspace. If
@@ -183,7 +187,8 @@ impl PartitionStorage {
         if there.as_ref().is_some_and(is_fencing) && !ignores_hint {
             return Err(MarkError::IsFencing);
         }
-        let event = self.log.damaged(plog, ws, wlog).await.map_err(|error| no_row(error, row))?;
+        let event =
+            self.log_repair().damaged(plog, ws, wlog).await.map_err(|error| no_row(error, row))?;
         let event = event.ok_or(MarkError::Readable(plog))?;
         if let Some(hint) = row.hinted_place(event.found())
             && (hint.ws, hint.wlog) != (ws, wlog)
@@ -197,7 +202,7 @@ impl PartitionStorage {
                 let partition = self.log.partition();
                 let next = self.numbers.next_offset(partition, self.deadline()).await?;
                 let from = next.map_or(Offset::FIRST, Offset);
-                let around = self.log.drawn_around(ws, from.min(plog), plog).await?;
+                let around = self.log_repair().drawn_around(ws, from.min(plog), plog).await?;
                 if let Some(next) = around.next.filter(|next| *next <= wlog) {
                     return Err(MarkError::NotBefore { wlog, next });
                 }
@@ -223,10 +228,10 @@ impl PartitionStorage {
     /// Fails with a violation if the row of the event has changed since the plan.
     pub async fn repair(&self, plan: MarkPlan) -> Result<Option<Marker>, MarkError> {
         if plan.restores() {
-            self.log.restore(&plan.event).await?;
+            self.log_repair().restore(&plan.event).await?;
             return Ok(None);
         }
-        Ok(Some(self.log.mark(&plan.event, plan.drawn).await?))
+        Ok(Some(self.log_repair().mark(&plan.event, plan.drawn).await?))
     }
 
     /// Plans to write a fencing entry again that cannot be read. Writes nothing.
@@ -244,7 +249,8 @@ impl PartitionStorage {
         ignores_hint: bool,
     ) -> Result<DamagedFencing, MarkError> {
         let row = AppRow::Plog(self.log.partition(), plog);
-        let damaged = self.log.damaged_fencing(plog).await.map_err(|error| no_row(error, row))?;
+        let damaged =
+            self.log_repair().damaged_fencing(plog).await.map_err(|error| no_row(error, row))?;
         let damaged = damaged.ok_or(MarkError::Readable(plog))?;
         if let Some(hint) = row.hinted_place(damaged.found()).filter(|_| !ignores_hint) {
             return Err(MarkError::OtherPlace(hint));
@@ -264,7 +270,7 @@ impl PartitionStorage {
     /// # Errors
     /// Fails with a violation if the row has changed since the plan.
     pub async fn restore_fencing(&self, plan: &DamagedFencing) -> Result<(), MarkError> {
-        Ok(self.log.restore_fencing(plan).await?)
+        Ok(self.log_repair().restore_fencing(plan).await?)
     }
 
     /// Removes a row that holds exactly these bytes.
@@ -272,7 +278,7 @@ impl PartitionStorage {
     /// # Errors
     /// Fails with a violation if the row holds other bytes now.
     pub async fn remove(&self, row: AppRow, found: &Bytes) -> Result<(), MarkError> {
-        Ok(self.log.remove(row, found).await?)
+        Ok(self.log_repair().remove(row, found).await?)
     }
 
     /// Checks that a row may be removed. `repair` is the repair that the obstacle asks for. An
@@ -286,7 +292,7 @@ impl PartitionStorage {
         repair: Repair,
         is_foreign: bool,
     ) -> Result<(), MarkError> {
-        if !self.log.may_remove(row) {
+        if !self.log_repair().may_remove(row) {
             return Err(MarkError::Ordered(row));
         }
         match (repair, row) {
@@ -294,7 +300,7 @@ impl PartitionStorage {
             (Repair::Mark, AppRow::Plog(partition, plog)) if is_foreign => {
                 let next = self.numbers.next_offset(partition, self.deadline()).await?;
                 let is_stored = next.is_some_and(|next| plog.0 < next);
-                match !is_stored && self.log.may_be_behind_the_end(plog).await? {
+                match !is_stored && self.log_repair().may_be_behind_the_end(plog).await? {
                     true => Ok(()),
                     false => Err(MarkError::WasEvent(plog)),
                 }
@@ -389,7 +395,7 @@ impl PartitionStorage {
     /// sequence. After a lower number, the sequencer could give a number twice. Returns the numbers
     /// without the sequences of the application that the event did not draw from.
     ///
-    /// `check_offset` and `Log::damaged` check the offset in the log of the workspace.
+    /// `check_offset` and `LogRepair::damaged` check the offset in the log of the workspace.
     async fn above_all_known(
         &self,
         ws: WsId,

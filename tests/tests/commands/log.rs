@@ -12,8 +12,8 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
     AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadershipLost, Log,
-    LogSettings, Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind, TrustLevel,
-    WsId,
+    LogRepair, LogSettings, Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind,
+    TrustLevel, WsId,
 };
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
@@ -190,9 +190,9 @@ async fn in_time(fixture: &CommandsFixture) {
         replayed.unwrap_err();
         sent("a recovery");
         let EventPlace { plog, ws, wlog, .. } = tail[1].place;
-        let damaged = log.damaged(plog, ws, wlog).await.unwrap().unwrap();
+        let damaged = LogRepair::new(&log).damaged(plog, ws, wlog).await.unwrap().unwrap();
         if level != TrustLevel::Two {
-            log.mark(&damaged, Vec::new()).await.unwrap();
+            LogRepair::new(&log).mark(&damaged, Vec::new()).await.unwrap();
             sent("a marker");
         }
     }

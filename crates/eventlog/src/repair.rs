@@ -1,26 +1,36 @@
-//! Marking: an operator puts a marker in the place of an event that cannot be read. The leader of
-//! the partition writes the marker.
+//! The repair of a log, by an operator, under the leadership: a marker or the copy takes the place
+//! of an event that cannot be read, a fencing entry is written again, or a foreign row is removed.
 
-mod candidates;
-mod damaged_event;
-mod damaged_fencing;
-mod neighbours;
+mod damage;
+mod places;
+mod search;
 
 use bytes::Bytes;
 use istorage::{AppStorageExt, Conditional, Outcome};
 
 pub use self::{
-    candidates::{PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS},
-    damaged_event::DamagedEvent,
-    damaged_fencing::DamagedFencing,
-    neighbours::EventNeighbours,
+    damage::{DamagedEvent, DamagedFencing, EventNeighbours},
+    places::{PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS},
 };
 use crate::{
     AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Result, TrustLevel,
-    Violation, apply::not_shown,
+    Violation, apply::not_shown, calls::Calls, strays::Strays,
 };
 
-impl Log {
+/// Repairs rows of a log. The leader of the partition writes them.
+#[derive(Clone, Copy, Debug)]
+pub struct LogRepair<'l> {
+    log: &'l Log,
+    calls: &'l Calls,
+    strays: &'l Strays,
+}
+
+impl<'l> LogRepair<'l> {
+    /// Makes the repair of a log. This neither reads nor writes.
+    pub fn new(log: &'l Log) -> LogRepair<'l> {
+        LogRepair { log, calls: &log.calls, strays: &log.strays }
+    }
+
     /// Puts a marker in the place of exactly the bytes that were found.
     ///
     /// Invariant: the log of the workspace gets the marker first, unless its copy is whole. A
@@ -78,6 +88,30 @@ impl Log {
         }
     }
 
+    /// Writes a fencing entry again, in the place of exactly the bytes that were found.
+    ///
+    /// # Errors
+    /// Fails with [`Error::Violation`](crate::Error::Violation) if the row holds other bytes now.
+    pub async fn restore_fencing(&self, damaged: &DamagedFencing) -> Result<()> {
+        let bytes = Entry::Fencing(damaged.entry).to_bytes();
+        self.replace(damaged.row, Some(&damaged.found), &bytes).await
+    }
+
+    /// Removes a row that holds exactly the bytes `found`.
+    ///
+    /// # Errors
+    /// Fails with [`Error::Violation`](crate::Error::Violation) if the row holds other bytes now. A
+    /// row that is gone already is a success.
+    pub async fn remove(&self, row: AppRow, found: &Bytes) -> Result<()> {
+        match self.swap(row, Some(found), None).await? {
+            None => Ok(()),
+            Some(there) => {
+                let why = "changed after the removal began";
+                Err(Violation::new(row, there.as_ref(), found, why).into())
+            }
+        }
+    }
+
     /// Replaces the bytes of a row, `found`, by a marker, by the event or by a fencing entry.
     async fn replace(&self, row: AppRow, found: Option<&Bytes>, marker: &Bytes) -> Result<()> {
         match self.swap(row, found, Some(marker)).await? {
@@ -96,7 +130,7 @@ impl Log {
     /// Invariant: after an attempt without an answer, no result claims that nothing was written.
     /// The first attempt gets no answer; the second attempt meets another row; an operator restores
     /// the row that was there before; the first attempt lands.
-    pub(crate) async fn swap(
+    async fn swap(
         &self,
         row: AppRow,
         found: Option<&Bytes>,
@@ -110,11 +144,7 @@ impl Log {
                 (Some(old), None) => Conditional::Delete { ccols, old },
                 (None, new) => Conditional::Insert { ccols, value: new.unwrap_or_default(), ttl },
             };
-            self.calls.reader.storage().write_if(
-                key.pkey.clone(),
-                vec![op],
-                self.calls.reader.deadline(),
-            )
+            self.calls.storage().write_if(key.pkey.clone(), vec![op], self.calls.reader.deadline())
         };
         // An operator waits for the result, and can send the repair again.
         let until = self.calls.clock.now() + self.calls.settings.apply_for;
@@ -142,4 +172,10 @@ impl Log {
         }
         Ok(Some(there))
     }
+}
+
+/// Returns a short text that tells the bytes of a row apart from others: their number and their
+/// CRC-32.
+pub fn row_digest(bytes: &[u8]) -> String {
+    format!("{}-{:08x}", bytes.len(), crc32fast::hash(bytes))
 }
