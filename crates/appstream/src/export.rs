@@ -5,8 +5,8 @@ use std::{io::Write, sync::Arc};
 use clock::{Clock, Instant};
 use docnumbers::{CounterKey, DocNumberRows, LedgerEntry, RangeState};
 use eventlog::{
-    Deployment, Entry, Epoch, EventPlace, Log, LogSettings, Offset, Reader, SingleNodeFence, WsId,
-    row_formats,
+    Deployment, Entry, Epoch, EventPlace, LogSettings, LogWriter, Offset, Reader, SingleNodeFence,
+    WsId, row_formats,
 };
 use futures::TryStreamExt;
 use istorage::{KeyspaceName, ReadOnlyDriver, StorageDriver};
@@ -105,7 +105,7 @@ impl Exporter {
         };
         // The reader leads nothing, and no event is of a later leader.
         let fence = Arc::new(SingleNodeFence(Epoch(u64::MAX)));
-        let log = Log::new(storage, self.clock.clone(), fence, partition, settings);
+        let log = LogWriter::new(storage, self.clock.clone(), fence, partition, settings);
         let mut entries = log.entries(Offset::FIRST);
         while let Some((entry, bytes)) = entries.try_next().await? {
             let (offset, stored) = (entry.plog().0, bytes.clone());

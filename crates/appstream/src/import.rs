@@ -8,7 +8,7 @@ use std::{future::ready, io::BufRead, sync::Arc};
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use docnumbers::DocNumberRows;
-use eventlog::{Entry, Epoch, Log, LogCopier, LogSettings, SingleNodeFence};
+use eventlog::{Entry, Epoch, LogCopier, LogSettings, LogWriter, SingleNodeFence};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use ownership::{OwnerEpoch, PartitionId};
 use seqstorage::numbers_in_view;
@@ -111,7 +111,7 @@ struct Importer<'a> {
 
 /// The entries of a partition that are written next.
 struct Batch {
-    log: Option<Log>,
+    log: Option<LogWriter>,
     entries: Vec<(Entry, Bytes)>,
     bytes: usize,
 }
@@ -199,7 +199,7 @@ impl<'a> Importer<'a> {
         let OwnerEpoch(epoch) = epoch.ok_or(UnfinishedImport::Changed)?;
         let fence = Arc::new(SingleNodeFence(Epoch(epoch.into())));
         let storage = Arc::clone(&self.begun.app.storage);
-        batch.log = Some(Log::new(storage, self.clock.clone(), fence, partition, settings));
+        batch.log = Some(LogWriter::new(storage, self.clock.clone(), fence, partition, settings));
         Ok(())
     }
 

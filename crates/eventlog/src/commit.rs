@@ -9,15 +9,15 @@ use bytes::Bytes;
 use istorage::{BatchLimits, Conflict, Key, Outcome};
 
 use crate::{
-    AppRow, Entry, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
+    AppRow, Entry, Error, LogWriter, PreparedEvent, Result, Violation, WriteOutcome,
     apply::unexplained_refusal,
     conflict::{self, PlogOccupant},
     plan::{GroupWrites, NewRows, RowWrite, WriteMode, in_chunks},
 };
 
-impl Log {
+impl LogWriter {
     /// Writes consecutive events at the end of the log, and the rows that follow from them. If an
-    /// event in the log could not be applied, [`Log::replay`] applies it.
+    /// event in the log could not be applied, [`LogWriter::replay`] applies it.
     ///
     /// Invariant: a row that follows from an event is sent together with the event in one atomic
     /// call, or after the event is in the log. A simpler version sends all rows at once. Leader A's

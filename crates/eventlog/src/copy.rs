@@ -1,12 +1,12 @@
 //! Copies of a log: the rows of a log that was read elsewhere.
 //!
-//! A copy is written into a keyspace in which nobody else works. [`Log::replay`] writes the other
-//! rows later, as after a crash directly behind the last event.
+//! A copy is written into a keyspace in which nobody else works. [`LogWriter::replay`] writes the
+//! other rows later, as after a crash directly behind the last event.
 
 use bytes::Bytes;
 
 use crate::{
-    AppRow, Entry, Log, Offset, PreparedEvent, Result, StoredRecord,
+    AppRow, Entry, LogWriter, Offset, PreparedEvent, Result, StoredRecord,
     apply::{ORDERED_CHUNK_ROWS, run_all},
     plan::{RowWrite, in_chunks},
     prepared::RecordWrite,
@@ -19,12 +19,12 @@ const CHUNKS_AT_ONCE: usize = 8;
 /// Writes the rows of a log that was read in another keyspace.
 #[derive(Clone, Copy, Debug)]
 pub struct LogCopier<'l> {
-    log: &'l Log,
+    log: &'l LogWriter,
 }
 
 impl<'l> LogCopier<'l> {
     /// Makes the copier into a log. This neither reads nor writes.
-    pub fn new(log: &'l Log) -> LogCopier<'l> {
+    pub fn new(log: &'l LogWriter) -> LogCopier<'l> {
         LogCopier { log }
     }
 
@@ -32,8 +32,8 @@ impl<'l> LogCopier<'l> {
     /// other row is written.
     ///
     /// # Errors
-    /// Fails with the errors of a [write](Log::write). Then any of the entries may be written, even
-    /// later.
+    /// Fails with the errors of a [write](LogWriter::write). Then any of the entries may be
+    /// written, even later.
     pub async fn write_copies(&self, entries: &[(Entry, Bytes)]) -> Result<()> {
         let copy = |(entry, bytes): &(Entry, Bytes)| PreparedEvent::again(entry, bytes.clone());
         let group: Vec<PreparedEvent> = entries.iter().map(copy).collect();
@@ -54,7 +54,7 @@ impl<'l> LogCopier<'l> {
     /// marker in the log of the partition does not replace it.
     ///
     /// # Errors
-    /// Fails with the errors of a [write](Log::write).
+    /// Fails with the errors of a [write](LogWriter::write).
     pub async fn write_copy_of_marked(&self, entry: &Entry, bytes: Bytes) -> Result<()> {
         let copy = PreparedEvent { records: Vec::new(), ..PreparedEvent::again(entry, bytes) };
         let writes = self.log.plan_writes(&[PreparedEvent { answer: None, ..copy }])?;
@@ -66,7 +66,7 @@ impl<'l> LogCopier<'l> {
     /// The record is written as an update, so no earlier event that is replayed later replaces it.
     ///
     /// # Errors
-    /// Fails with the errors of a [write](Log::write).
+    /// Fails with the errors of a [write](LogWriter::write).
     pub async fn write_record_of_marked(&self, record: &StoredRecord, bytes: Bytes) -> Result<()> {
         let StoredRecord { ws, version, record } = record;
         let write =

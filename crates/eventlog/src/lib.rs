@@ -1,13 +1,68 @@
-//! Events of an application, their bytes, the tables that they write, and their logs.
+//! The event logs of an application, and the rows that follow from its events.
 //!
-//! - A [`Log`] is the log of a partition, for its leader. A [`Fence`] (the fence) proves that the
-//!   node leads. The leader [writes](Log::write) groups of events, and the rows that follow from
-//!   the events, at a [`TrustLevel`]. After a takeover the leader [replays](Log::replay) the end of
-//!   the log.
+//! An application has partitions, and each partition has a log in a storage of `istorage`. The
+//! leader of the partition writes groups of events at the end of the log. Then it writes what
+//! follows from them: the logs of workspaces, records, and stored answers. An event in the log is
+//! not undone. After a takeover, the next leader reads the end of the log, and writes the rows that
+//! are missing.
+//!
+//! ```
+//! use std::{num::NonZeroU16, sync::Arc, time::Duration};
+//!
+//! use eventlog::{
+//!     Entry, Epoch, Event, EventPlace, LogSettings, LogWriter, Offset, PreparedEvent,
+//!     SingleNodeFence, WsId,
+//!     clock::{Clock, WallTime},
+//!     futures::TryStreamExt,
+//!     istorage::{KeyspaceName, StorageDriver, mem::MemDriver},
+//! };
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let clock = Clock::system();
+//! # let (driver, name) = (MemDriver::new(clock.clone()), KeyspaceName::new("shop")?);
+//! # let deadline = clock.now() + Duration::from_secs(5);
+//! # driver.create(&name, deadline).await?;
+//! # let storage = driver.open(&name, deadline).await?.expect("it was just created");
+//! let settings = LogSettings::new(NonZeroU16::new(4).expect("it is not zero"));
+//! let fence = Arc::new(SingleNodeFence(Epoch(1))); // this is the only node
+//! let log = LogWriter::new(storage, clock, fence, 3, settings);
+//!
+//! // A leader begins with a replay. Then it knows the end of the log.
+//! let replayed: Vec<Entry> = log.replay(Offset::FIRST).try_collect().await?;
+//! assert!(replayed.is_empty());
+//!
+//! let place =
+//!     EventPlace { epoch: Epoch(1), plog: log.tail().next, ws: WsId(7), wlog: Offset(1) };
+//! let event = Event::new(place, WallTime::from_millis(1_001), "sys.CUD".parse()?);
+//! let outcome = log.write(&[PreparedEvent::new(&event, |_| None)]).await;
+//! assert_eq!(outcome.committed, 1); // the event is in the log
+//! outcome.applied?; // the rows that follow from it are written
+//!
+//! let read: Vec<Entry> = log.reader().wlog(WsId(7), Offset(1), None).try_collect().await?;
+//! assert_eq!(read, [Entry::Event(Box::new(event))]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Types
+//!
+//! - A [`LogWriter`] is the log of a partition, for its leader. It [writes](LogWriter::write)
+//!   [`PreparedEvent`]s as its [`TrustLevel`] says, [replays](LogWriter::replay) the log, and knows
+//!   the [versions of records](AcknowledgedVersions) that the storage has acknowledged.
+//! - Its [`LogFence`] is asked before each write. The [`Fence`] that the caller gives proves that
+//!   the node leads.
 //! - A [`Reader`] reads logs and records, and needs no leadership.
-//! - A [`Schema`] declares the tables.
-//! - [`Log::entries`] reads a log as it is stored, and a [`LogCopier`] writes it elsewhere.
-//! - A [`Deployment`] stores the schema and the trust level beside the rows.
+//! - [`Event`], [`Marker`] and [`FencingEntry`] are the kinds of [`Entry`] in a log. A [`Record`] is
+//!   an entry of a table. An [`AppRow`] names the row of any of them.
+//! - A [`Schema`] declares the tables. A [`Deployment`] stores the schema and the trust level beside
+//!   the rows.
+//! - An [`Error`] says what its caller must do. If an operator must act, it has an [`Obstacle`]. A
+//!   [`LogRepair`] does what the operator decides.
+//! - A [`LogCopier`] writes a log that was [read](LogWriter::entries) in another keyspace.
+//!
+//! `docs/event-format.md` has the bytes, `docs/trust-levels.md` the guarantees of each level, and
+//! `docs/recovery.md` the steps of a replay.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -24,7 +79,6 @@ mod event;
 mod fence;
 mod fields;
 pub mod layout;
-mod log;
 mod names;
 mod obstacle;
 mod plan;
@@ -39,6 +93,7 @@ mod strays;
 mod trust_level;
 mod value;
 mod wire;
+mod writer;
 
 pub use acknowledged::AcknowledgedVersions;
 pub use app_row::AppRow;
@@ -52,7 +107,6 @@ pub use event::{
 };
 pub use fence::{Fence, LeadershipLost, LogFence, SingleNodeFence};
 pub use fields::Fields;
-pub use log::{Log, Tail, WriteOutcome};
 pub use names::{InvalidName, LONGEST_NAME, Name, QName};
 pub use obstacle::{Obstacle, Repair};
 pub use prepared::PreparedEvent;
@@ -67,6 +121,7 @@ pub use settings::LogSettings;
 pub use trust_level::{InvalidTrustLevel, TrustLevel};
 pub use value::{FieldType, Value};
 pub use wire::{DecodeError, row_formats};
+pub use writer::{LogWriter, Tail, WriteOutcome};
 
 // The types of these crates occur in the API.
 pub use bytes;

@@ -41,8 +41,8 @@ pub enum Repair {
     Mark,
     /// A row is missing, or holds bytes of another time. Restore the row.
     Restore,
-    /// The row holds bytes that no node wrote there. [Remove](crate::LogRepair::remove) the row: the
-    /// recovery writes the right one.
+    /// The row holds bytes that no node wrote there. [Remove](crate::LogRepair::remove) the row:
+    /// the recovery writes the right one.
     Remove,
     /// The row holds bytes that no node wrote there, in the place of a record that existed before.
     /// Put back the former bytes of the record.

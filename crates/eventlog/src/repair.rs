@@ -13,21 +13,21 @@ pub use self::{
     places::{PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS},
 };
 use crate::{
-    AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Result, TrustLevel,
-    Violation, apply::not_shown, calls::Calls, strays::Strays,
+    AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, LogWriter, Marker, Result,
+    TrustLevel, Violation, apply::not_shown, calls::Calls, strays::Strays,
 };
 
 /// Repairs rows of a log. The leader of the partition writes them.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRepair<'l> {
-    log: &'l Log,
+    log: &'l LogWriter,
     calls: &'l Calls,
     strays: &'l Strays,
 }
 
 impl<'l> LogRepair<'l> {
     /// Makes the repair of a log. This neither reads nor writes.
-    pub fn new(log: &'l Log) -> LogRepair<'l> {
+    pub fn new(log: &'l LogWriter) -> LogRepair<'l> {
         LogRepair { log, calls: &log.calls, strays: &log.strays }
     }
 

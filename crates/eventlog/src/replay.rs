@@ -14,15 +14,15 @@ use futures::{
 
 use self::entries::PlogEntries;
 pub(crate) use self::rows::has_event_beyond;
-use crate::{Entry, Error, Log, Offset, PreparedEvent, Result, plan::NewRows};
+use crate::{Entry, Error, LogWriter, Offset, PreparedEvent, Result, plan::NewRows};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.
 const BATCH_EVENTS: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 
-impl Log {
-    /// Returns the entries of the log from an offset on, to its end. At the end [`Log::tail`] is
-    /// known.
+impl LogWriter {
+    /// Returns the entries of the log from an offset on, to its end. At the end [`LogWriter::tail`]
+    /// is known.
     ///
     /// Invariant: an entry is returned only after all rows that follow from the event are stored. A
     /// simpler version returns entries as they are read. Leader A reads event 5, stores the offset
@@ -51,8 +51,8 @@ impl Log {
     }
 
     /// Returns the entries of the log from an offset on, to its end, with their bytes. The log ends
-    /// where a [replay](Log::replay) ends, and nothing is applied. The stream is lazy, and reads
-    /// logs of any length in bounded memory.
+    /// where a [replay](LogWriter::replay) ends, and nothing is applied. The stream is lazy, and
+    /// reads logs of any length in bounded memory.
     pub fn entries(&self, from: Offset) -> BoxStream<'_, Result<(Entry, Bytes)>> {
         let entries = PlogEntries::new(&self.calls, &self.strays, from);
         stream::try_unfold(entries, |mut entries| async move {
@@ -65,7 +65,7 @@ impl Log {
 
 /// The progress of a replay.
 struct Replay<'l> {
-    log: &'l Log,
+    log: &'l LogWriter,
     entries: PlogEntries<'l>,
     /// A read error. The replay returns the error after the earlier events are applied.
     failed: Option<Error>,

@@ -7,8 +7,8 @@ mod support;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DamagedRow, Entry, Epoch, Error, Log, LogCopier, Marker, Offset, Record, RecordChange,
-    RecordId, StoredRecord, TrustLevel, Version,
+    AppRow, DamagedRow, Entry, Epoch, Error, LogCopier, LogWriter, Marker, Offset, Record,
+    RecordChange, RecordId, StoredRecord, TrustLevel, Version,
 };
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, SharedStorage};
@@ -16,7 +16,7 @@ use support::{
     LEVELS, PARTITION, WS, broken, event, events, log, only_in_plog, record, storage, write,
 };
 
-async fn entries(log: &Log) -> Result<Vec<(Entry, Bytes)>, Error> {
+async fn entries(log: &LogWriter) -> Result<Vec<(Entry, Bytes)>, Error> {
     log.entries(Offset::FIRST).try_collect().await
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use clock::{Clock, Instant, ManualClock, WallTime};
 use eventlog::{
-    AppRow, Epoch, Error, Event, Idempotency, Log, LogSettings, SingleNodeFence, TrustLevel,
+    AppRow, Epoch, Error, Event, Idempotency, LogSettings, LogWriter, SingleNodeFence, TrustLevel,
 };
 use istorage::{
     AppStorageExt, Call, CallAnswer, CallKind, Capabilities, Result, SharedStorage, StorageWrapper,
@@ -26,10 +26,10 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 /// The time for which answers are kept.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn log_with(storage: &SharedStorage, clock: &Clock, level: TrustLevel) -> Log {
+fn log_with(storage: &SharedStorage, clock: &Clock, level: TrustLevel) -> LogWriter {
     let settings = LogSettings { level, answers_kept: KEPT, ..LogSettings::new(PARTITIONS) };
     let fence = Arc::new(SingleNodeFence(Epoch(2)));
-    Log::new(Arc::clone(storage), clock.clone(), fence, PARTITION, settings)
+    LogWriter::new(Arc::clone(storage), clock.clone(), fence, PARTITION, settings)
 }
 
 /// An event of a command with a key, at an offset, this long after 1970.
@@ -136,13 +136,13 @@ impl SlowStorage {
         Arc::new(SlowStorage { inner, manual, slow, each_row, calls, done_at })
     }
 
-    fn log(self: &Arc<SlowStorage>, level: TrustLevel) -> Log {
+    fn log(self: &Arc<SlowStorage>, level: TrustLevel) -> LogWriter {
         let storage = Arc::clone(self) as SharedStorage;
         log_with(&storage, &self.manual.clock(), level)
     }
 
     /// Replays the log until an attempt succeeds. Returns the number of attempts.
-    async fn attempts(&self, log: &Log, count: usize) -> usize {
+    async fn attempts(&self, log: &LogWriter, count: usize) -> usize {
         let clock = self.manual.clock();
         for attempt in 1..8 {
             *self.done_at.lock().unwrap() = clock.now();

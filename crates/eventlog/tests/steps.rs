@@ -13,8 +13,8 @@ use std::sync::{
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DamagedRow, Epoch, Error, Event, Log, LogRepair, Offset, PreparedEvent, StoredRecord,
-    TrustLevel, Version, WriteOutcome,
+    AppRow, DamagedRow, Epoch, Error, Event, LogRepair, LogWriter, Offset, PreparedEvent,
+    StoredRecord, TrustLevel, Version, WriteOutcome,
 };
 use istorage::{
     AppStorageExt, Call, CallAnswer, Capabilities, Conditional, ErrorKind, FoundRow, Key, Outcome,
@@ -92,19 +92,19 @@ fn record_row() -> AppRow {
 }
 
 /// Returns the offset of the event whose record is stored.
-async fn stored(log: &Log) -> Option<u64> {
+async fn stored(log: &LogWriter) -> Option<u64> {
     let found = log.reader().record(WS, record("").id).await.unwrap();
     found.map(|stored| stored.version.plog.0)
 }
 
 /// Writes the events as one group. The first event replaces the stored record.
-async fn write_group(log: &Log, events: &[Event]) -> WriteOutcome {
+async fn write_group(log: &LogWriter, events: &[Event]) -> WriteOutcome {
     let before = log.reader().found_row(record_row()).await.unwrap();
     write_over(log, before, events).await
 }
 
 /// Writes the events as one group. A command has read `before` as the row of the record.
-async fn write_over(log: &Log, before: Option<FoundRow>, events: &[Event]) -> WriteOutcome {
+async fn write_over(log: &LogWriter, before: Option<FoundRow>, events: &[Event]) -> WriteOutcome {
     let prepared = |event| PreparedEvent::new(event, |_| before.clone());
     log.write(&events.iter().map(prepared).collect::<Vec<_>>()).await
 }
@@ -288,7 +288,7 @@ async fn a_record_that_is_older_than_what_was_acknowledged_is_reported() {
 }
 
 /// Checks that the log knows the version of the record.
-fn check_versions(log: &Log, known: u64) {
+fn check_versions(log: &LogWriter, known: u64) {
     let version = |plog| Version { epoch: Epoch(1), plog: Offset(plog) };
     assert_eq!(log.acknowledged().version_of(record_row()), Some(version(known)));
     for found in [known, known + 1] {

@@ -75,7 +75,7 @@ async fn the_events_of_a_former_leader_do_not_prove_that_the_log_goes_on() {
     }
 }
 
-/// The copy may be that of another event: see `Log::damaged`.
+/// The copy may be that of another event: see `LogRepair::damaged`.
 #[tokio::test]
 async fn the_copy_of_a_damaged_event_of_level_2_is_not_trusted() {
     let storage = storage().await;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Instant;
-use eventlog::{Log, Obstacle, Offset};
+use eventlog::{LogWriter, Obstacle, Offset};
 use isequencer::{Monitor, Unflushed};
 use tokio::sync::{
     mpsc::{self, Permit, PermitIterator, error::TrySendError},
@@ -26,7 +26,7 @@ pub struct Commands {
     pub(crate) queue_wait: Duration,
     pub(crate) shared: Arc<PartitionShared>,
     pub(crate) numbers: Monitor,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<LogWriter>,
 }
 
 /// A command in the queue, as its sender sees it.

@@ -102,7 +102,7 @@ impl CommandGroup {
     }
 
     /// Adds a fencing entry to a group without events, if the end of the log is not
-    /// [fenced](eventlog::Log::is_fenced).
+    /// [fenced](eventlog::LogWriter::is_fenced).
     ///
     /// Invariant: a leader answers no rejection before an entry of its own is in the log. A simpler
     /// version answers at once. Leader A's insert of event 7, the command with key K, gets no

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Log, Offset};
+use eventlog::{Epoch, LogWriter, Offset};
 use isequencer::{Params, SeqStorage, Sequencer, Sequences};
 use tokio::{
     sync::{mpsc, watch},
@@ -98,7 +98,7 @@ impl Partition {
     /// Outside of a tokio runtime with timers.
     pub fn deploy(
         application: Arc<Application>,
-        log: Arc<Log>,
+        log: Arc<LogWriter>,
         numbers: Arc<dyn SeqStorage>,
         clock: Clock,
         settings: PartitionSettings,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::with_causes;
 use clock::Clock;
-use eventlog::{AppRow, Error, Log, Offset, WsId};
+use eventlog::{AppRow, Error, LogWriter, Offset, WsId};
 use futures::TryStreamExt;
 use isequencer::{SeqStorage, StorageError, WsKind, standard};
 use lru::LruCache;
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct PartitionContext {
     pub(crate) application: Arc<Application>,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<LogWriter>,
     /// The storage of the numbers. Only the sequencer writes to it.
     pub(crate) numbers: Arc<dyn SeqStorage>,
     pub(crate) clock: Clock,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Log, WsId};
+use eventlog::{Epoch, LogWriter, WsId};
 use hashbrown::HashMap;
 use isequencer::SeqStorage;
 
@@ -80,7 +80,7 @@ impl Partitions {
     /// Outside of a tokio runtime with timers.
     pub fn deploy(
         &self,
-        log: Arc<Log>,
+        log: Arc<LogWriter>,
         numbers: Arc<dyn SeqStorage>,
         settings: PartitionSettings,
     ) -> Result<(), NotDeployable> {

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use eventlog::{
-    AppRow, DamagedRow, Epoch, EventPlace, Log, Offset, Record, RecordChange, RecordId,
+    AppRow, DamagedRow, Epoch, EventPlace, LogWriter, Offset, Record, RecordChange, RecordId,
     StoredRecord, Version, WsId, istorage::FoundRow,
 };
 use hashbrown::HashMap;
@@ -107,7 +107,7 @@ impl LogEnd {
 pub(crate) struct GroupView<'g> {
     pub(crate) overlay: &'g Overlay,
     pub(crate) known_rows: &'g KnownRows,
-    pub(crate) log: &'g Log,
+    pub(crate) log: &'g LogWriter,
     pub(crate) log_end: LogEnd,
     pub(crate) lost_counters: &'g LostCounters,
 }

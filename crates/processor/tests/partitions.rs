@@ -12,7 +12,7 @@ use std::{
 };
 
 use eventlog::{
-    AppRow, Entry, Epoch, FencingEntry, Log, Offset, SingleNodeFence, TrustLevel, WsId,
+    AppRow, Entry, Epoch, FencingEntry, LogWriter, Offset, SingleNodeFence, TrustLevel, WsId,
 };
 use isequencer::standard;
 use istorage::{AppStorageExt, CallKind, Fault, Faulty};
@@ -34,7 +34,7 @@ async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
         let settings = eventlog::LogSettings::new(count);
         let (storage, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
         let fence = Arc::new(SingleNodeFence(Epoch(epoch)));
-        let log = Arc::new(Log::new(storage, clock, fence, partition, settings));
+        let log = Arc::new(LogWriter::new(storage, clock, fence, partition, settings));
         let numbers = shop_db.system.numbers(&shop_db.app.entry);
         let numbers = PartitionStorage::in_system(numbers, Arc::clone(&log));
         node.deploy(log, Arc::new(numbers), PartitionSettings::new(format!("{partition}")))

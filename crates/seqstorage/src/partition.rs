@@ -7,7 +7,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use clock::Instant;
-use eventlog::{Entry, Epoch, Log};
+use eventlog::{Entry, Epoch, LogWriter};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
 use istorage::CorruptRow;
@@ -28,7 +28,7 @@ const FIRST_COUNTED_RECORD_ID: u64 = 322_680_000_000_000;
 #[derive(Debug)]
 pub struct PartitionStorage {
     pub(crate) numbers: NumberRows,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<LogWriter>,
 }
 
 /// The last stored number of a sequence: a row of `sys.SequencesView`, or the same row of the
@@ -49,12 +49,12 @@ pub struct StoredSequence {
 impl PartitionStorage {
     /// Uses the numbers of the application in the system keyspace. Each call has the timeout of a
     /// call of the log.
-    pub fn in_system(numbers: NumberRows, log: Arc<Log>) -> PartitionStorage {
+    pub fn in_system(numbers: NumberRows, log: Arc<LogWriter>) -> PartitionStorage {
         PartitionStorage { numbers, log }
     }
 
     /// Uses the view of numbers in the keyspace of the application, beside the log.
-    pub fn in_view(log: Arc<Log>) -> PartitionStorage {
+    pub fn in_view(log: Arc<LogWriter>) -> PartitionStorage {
         let storage = Arc::clone(log.reader().storage());
         let numbers = numbers_in_view(storage, log.clock().clone(), log.partition());
         PartitionStorage { numbers, log }
@@ -280,7 +280,7 @@ mod tests {
             let storage = driver.open(&keyspace, Instant::FAR_FUTURE).await.unwrap().unwrap();
             let fence = Arc::new(ShortLeadership(AtomicUsize::new(calls)));
             let settings = LogSettings::new(NonZeroU16::MIN);
-            let log = Log::new(storage, clock.clone(), fence, 0, settings);
+            let log = LogWriter::new(storage, clock.clone(), fence, 0, settings);
             let storage = PartitionStorage::in_view(Arc::new(log));
             let numbers = [(NumberKey { ws: WsId(7), seq: SeqId(256) }, 5)];
             let written = storage.write(&numbers, Offset::new(9).unwrap()).await;

@@ -7,7 +7,7 @@ use std::{num::NonZeroU16, sync::Arc};
 use bytes::Bytes;
 use clock::{Clock, Instant, WallTime};
 use eventlog::{
-    AppRow, DrawnNumber, Entry, Epoch, Event, EventPlace, Log, LogSettings, Marker, Offset,
+    AppRow, DrawnNumber, Entry, Epoch, Event, EventPlace, LogSettings, LogWriter, Marker, Offset,
     PreparedEvent, SingleNodeFence, WsId,
 };
 use isequencer::{NumberKey, SeqId, SeqStorage, standard::WLOG_OFFSET};
@@ -50,7 +50,7 @@ impl Scene {
         let storage = driver.open(&keyspace, SOON).await.unwrap().unwrap();
         let fence = Arc::new(SingleNodeFence(Epoch(1)));
         let settings = LogSettings::new(PARTITIONS);
-        let log = Log::new(Arc::clone(&storage), clock, fence, PARTITION, settings);
+        let log = LogWriter::new(Arc::clone(&storage), clock, fence, PARTITION, settings);
         let group: Vec<PreparedEvent> = (1..)
             .zip(events)
             .map(|(plog, (ws, drawn))| {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Log, Reader, TrustLevel, WsId};
+use eventlog::{Epoch, LogWriter, Reader, TrustLevel, WsId};
 use isequencer::SeqId;
 use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 use processor::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
@@ -85,7 +85,7 @@ pub struct ShopNode {
     /// The fence of its leadership.
     pub fence: Arc<TestFence>,
     /// Its log.
-    pub log: Arc<Log>,
+    pub log: Arc<LogWriter>,
     numbers: Arc<PartitionStorage>,
     clock: Clock,
 }
@@ -161,7 +161,7 @@ impl ShopDatabase {
             apply_for,
             answers_kept,
         };
-        let log = Arc::new(Log::new(
+        let log = Arc::new(LogWriter::new(
             Arc::clone(&storage),
             self.clock.clone(),
             Arc::clone(&fence) as _,

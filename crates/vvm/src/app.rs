@@ -8,7 +8,8 @@ use std::{
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
 use eventlog::{
-    Deployment, Epoch, Fence, Log, Reader, RecordBlock, RecordId, StoredRecord, TrustLevel, WsId,
+    Deployment, Epoch, Fence, LogWriter, Reader, RecordBlock, RecordId, StoredRecord, TrustLevel,
+    WsId,
 };
 use futures::Stream;
 use isequencer::SeqId;
@@ -85,7 +86,7 @@ impl ServedApp {
 /// A partition from its start to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct StartedPartition {
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<LogWriter>,
     pub(crate) storage: Arc<PartitionStorage>,
     pub(crate) fence: Arc<PartitionFence>,
     /// The services of the partition, until they are stopped.

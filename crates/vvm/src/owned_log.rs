@@ -11,7 +11,7 @@ use seqstorage::PartitionStorage;
 /// A log of a partition that this node owns.
 ///
 /// It belongs to one ownership: when the partition ends here, reads still show what was applied,
-/// and [`OwnedLogFence::may_answer`] and the [watch](OwnedLog::watch) tell that this node is not the
+/// and [`OwnedLog::may_answer`] and the [watch](OwnedLog::watch) tell that this node is not the
 /// owner.
 #[derive(Clone)]
 pub struct OwnedLog {

@@ -10,7 +10,7 @@ use std::{
 
 use clock::Instant;
 use docnumbers::DocNumberRows;
-use eventlog::{Deployment, DeploymentError, Epoch, Log, Reader, TrustLevel};
+use eventlog::{Deployment, DeploymentError, Epoch, LogWriter, Reader, TrustLevel};
 use futures::future::join_all;
 use ielections::{Leadership, WorkGuard};
 use processor::PartitionEnd;
@@ -132,7 +132,7 @@ impl Deployer<'_> {
         served: &ServedApp,
         partition: u16,
         fence: Arc<PartitionFence>,
-    ) -> Arc<Log> {
+    ) -> Arc<LogWriter> {
         let settings = eventlog::LogSettings {
             level: served.deployment.level,
             stray_before: served.deployment.stray_before,
@@ -141,7 +141,7 @@ impl Deployer<'_> {
             ..eventlog::LogSettings::new(app.settings.partitions)
         };
         let (storage, clock) = (Arc::clone(&served.app.storage), self.node.clock().clone());
-        Arc::new(Log::new(storage, clock, fence, partition, settings))
+        Arc::new(LogWriter::new(storage, clock, fence, partition, settings))
     }
 }
 

@@ -11,8 +11,8 @@ use std::{
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadershipLost, Log,
-    LogRepair, LogSettings, Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind,
+    AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadershipLost, LogRepair,
+    LogSettings, LogWriter, Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind,
     TrustLevel, WsId,
 };
 use futures::TryStreamExt;
@@ -120,13 +120,13 @@ fn log(
     storage: SharedStorage,
     partition: u16,
     fence: Arc<dyn Fence>,
-) -> Log {
+) -> LogWriter {
     let settings = LogSettings {
         timeout: TIMEOUT,
         apply_for: Duration::from_millis(300),
         ..LogSettings::new(fixture.shop_db.app.entry.partitions)
     };
-    Log::new(storage, fixture.shop_db.clock.clone(), fence, partition, settings)
+    LogWriter::new(storage, fixture.shop_db.clock.clone(), fence, partition, settings)
 }
 
 /// No suite failed when the log asked the fence without the timeout of the call. Nor did one fail
@@ -169,7 +169,7 @@ async fn in_time(fixture: &CommandsFixture) {
             timeout: TIMEOUT,
             ..LogSettings::new(fixture.shop_db.app.entry.partitions)
         };
-        let log = Arc::new(Log::new(faulty, clock, fence, partition, settings));
+        let log = Arc::new(LogWriter::new(faulty, clock, fence, partition, settings));
         let outcome = log.write(&prepared(&events(2, ws, 1))).await;
         assert!(outcome.applied.is_ok() && outcome.commit_error.is_none(), "{outcome:?}");
         sent("a group");

@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use eventlog::{
-    DrawnNumber, Event, EventPlace, Log, LogSettings, Offset, PreparedEvent, Record, RecordChange,
-    RecordId, TableKind,
+    DrawnNumber, Event, EventPlace, LogSettings, LogWriter, Offset, PreparedEvent, Record,
+    RecordChange, RecordId, TableKind,
 };
 use isequencer::{
     EventSequencer, EventSequencerFactory, Params, SeqId, SeqStorage, Sequence, SequencedEvent,
@@ -118,7 +118,8 @@ impl EventsFixture {
         let storage_of = move |partition| {
             let settings = LogSettings::new(shop_db.app.entry.partitions);
             let (clock, fence) = (shop_db.clock.clone(), Arc::clone(&of_fence) as _);
-            let log = Arc::new(Log::new(Arc::clone(&storage), clock, fence, partition, settings));
+            let log =
+                Arc::new(LogWriter::new(Arc::clone(&storage), clock, fence, partition, settings));
             let numbers = Arc::new(numbers_of(&shop_db, place, &log));
             let parts = PartitionParts { log, numbers: Arc::downgrade(&numbers) };
             made.lock().unwrap().insert(partition, parts);
@@ -134,14 +135,14 @@ impl EventsFixture {
         let settings = LogSettings::new(self.shop_db.app.entry.partitions);
         let (storage, clock) = (Arc::clone(&self.shop_db.app.storage), self.shop_db.clock.clone());
         let partition = (ws.0 % u64::from(PARTITIONS)) as u16;
-        let log = Arc::new(Log::new(storage, clock, TestFence::of(1), partition, settings));
+        let log = Arc::new(LogWriter::new(storage, clock, TestFence::of(1), partition, settings));
         let stored = numbers_of(&self.shop_db, place, &log).sequences(ws).await.unwrap();
         let named = |StoredSequence { name, last, .. }| (name.into_owned(), last);
         stored.into_iter().map(named).collect()
     }
 }
 
-fn numbers_of(shop_db: &ShopDatabase, place: Place, log: &Arc<Log>) -> PartitionStorage {
+fn numbers_of(shop_db: &ShopDatabase, place: Place, log: &Arc<LogWriter>) -> PartitionStorage {
     match place {
         Place::View => PartitionStorage::in_view(Arc::clone(log)),
         Place::System => {
@@ -153,7 +154,7 @@ fn numbers_of(shop_db: &ShopDatabase, place: Place, log: &Arc<Log>) -> Partition
 
 #[derive(Clone)]
 struct PartitionParts {
-    log: Arc<Log>,
+    log: Arc<LogWriter>,
     /// Only the sequencer and its task own the storage of the numbers.
     numbers: Weak<PartitionStorage>,
 }
@@ -176,7 +177,7 @@ impl Leadership {
 /// The leader of a partition.
 pub(crate) struct Leader {
     pub(crate) sequencer: EventSequencer,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<LogWriter>,
     /// Gone as soon as neither the sequencer nor a task of it is there.
     pub(crate) numbers: Weak<PartitionStorage>,
 }
@@ -222,7 +223,7 @@ pub(crate) fn draw(event: &mut SequencedEvent<'_>, seqs: &[SeqId]) -> Numbers {
 
 /// The event in the log: it has the numbers, and a record for each record id.
 pub(crate) fn prepared(
-    log: &Log,
+    log: &LogWriter,
     ws: WsId,
     event: &SequencedEvent<'_>,
     numbers: &Numbers,

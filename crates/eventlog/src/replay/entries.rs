@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::rows::{PlogRows, has_event_beyond};
 use crate::{
-    AppRow, DamagedRow, Entry, Epoch, Error, Offset, Result, calls::Calls, log::Tail,
-    strays::Strays,
+    AppRow, DamagedRow, Entry, Epoch, Error, Offset, Result, calls::Calls, strays::Strays,
+    writer::Tail,
 };
 
 /// The entries of a log from an offset on.

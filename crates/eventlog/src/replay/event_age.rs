@@ -6,7 +6,7 @@
 use clock::WallTime;
 
 use super::Replay;
-use crate::{AppRow, Epoch, Offset, PreparedEvent, Result, calls::Calls, log::Tail};
+use crate::{AppRow, Epoch, Offset, PreparedEvent, Result, calls::Calls, writer::Tail};
 
 impl Replay<'_> {
     /// Returns the time against which the ages of the events of a batch are measured: the time of

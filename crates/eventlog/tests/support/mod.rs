@@ -7,9 +7,9 @@ use std::{num::NonZeroU16, sync::Arc};
 use bytes::Bytes;
 use clock::{Clock, Instant, WallTime};
 use eventlog::{
-    AppRow, DamagedRow, DrawnNumber, Entry, Epoch, Error, Event, EventPlace, Log, LogSettings,
-    Offset, PreparedEvent, Record, RecordChange, RecordId, SingleNodeFence, TableKind, TrustLevel,
-    Version, WsId,
+    AppRow, DamagedRow, DrawnNumber, Entry, Epoch, Error, Event, EventPlace, LogSettings,
+    LogWriter, Offset, PreparedEvent, Record, RecordChange, RecordId, SingleNodeFence, TableKind,
+    TrustLevel, Version, WsId,
 };
 use futures::TryStreamExt;
 use istorage::{
@@ -28,7 +28,7 @@ pub(crate) async fn storage() -> SharedStorage {
     driver.open(&keyspace, Instant::FAR_FUTURE).await.unwrap().unwrap()
 }
 
-pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> Log {
+pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> LogWriter {
     log_after_level_2(storage, level, epoch, 0)
 }
 
@@ -38,11 +38,11 @@ pub(crate) fn log_after_level_2(
     level: TrustLevel,
     epoch: u64,
     stray_before: u64,
-) -> Log {
+) -> LogWriter {
     let stray_before = Epoch(stray_before);
     let settings = LogSettings { level, stray_before, ..LogSettings::new(PARTITIONS) };
     let fence = Arc::new(SingleNodeFence(Epoch(epoch)));
-    Log::new(Arc::clone(storage), Clock::system(), fence, PARTITION, settings)
+    LogWriter::new(Arc::clone(storage), Clock::system(), fence, PARTITION, settings)
 }
 
 pub(crate) fn record(text: &str) -> Record {
@@ -86,7 +86,7 @@ pub(crate) fn events(
 }
 
 /// Writes the events as one group. The first event replaces the stored record.
-pub(crate) async fn write(storage: &SharedStorage, log: &Log, events: &[Event]) {
+pub(crate) async fn write(storage: &SharedStorage, log: &LogWriter, events: &[Event]) {
     let key = AppRow::Record(WS, RecordId(322_685_000_131_072)).key();
     let before = storage.get_batch(&[key], Instant::FAR_FUTURE).await.unwrap().remove(0);
     let group: Vec<_> =
@@ -97,7 +97,7 @@ pub(crate) async fn write(storage: &SharedStorage, log: &Log, events: &[Event]) 
     assert!(outcome.commit_error.is_none());
 }
 
-pub(crate) async fn replayed(log: &Log, from: u64) -> Result<Vec<Event>, Error> {
+pub(crate) async fn replayed(log: &LogWriter, from: u64) -> Result<Vec<Event>, Error> {
     let entries: Vec<Entry> = log.replay(Offset(from)).try_collect().await?;
     let event = |entry| match entry {
         Entry::Event(event) => *event,

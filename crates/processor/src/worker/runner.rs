@@ -171,8 +171,8 @@ impl GroupRunner {
 
     /// Forms a group of waiting commands, writes the group, and answers. Returns the next step.
     ///
-    /// While the end of the log is not [fenced](eventlog::Log::is_fenced), a group without events
-    /// gets a fencing entry, also if no command waits.
+    /// While the end of the log is not [fenced](eventlog::LogWriter::is_fenced), a group without
+    /// events gets a fencing entry, also if no command waits.
     ///
     /// Invariant: the numbers of a group are flushed only if all its events are applied. A simpler
     /// version flushes the numbers when the events are in the PLog. Leader A's sequencer stores the

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use eventlog::{
-    DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, Offset, PreparedEvent,
+    DrawnNumber, Epoch, Event, EventPlace, LogSettings, LogWriter, Offset, PreparedEvent,
     SingleNodeFence, WsId, layout::NEIGHBOURS,
 };
 use isequencer::standard::WLOG_OFFSET;
@@ -39,7 +39,8 @@ pub(crate) async fn write(
     let fence = Arc::new(SingleNodeFence(epoch));
     let partitions = shop_db.app.entry.partitions;
     let settings = LogSettings { level: settings.level, ..LogSettings::new(partitions) };
-    let outcome =
-        Log::new(storage, shop_db.clock.clone(), fence, partition, settings).write(&group).await;
+    let outcome = LogWriter::new(storage, shop_db.clock.clone(), fence, partition, settings)
+        .write(&group)
+        .await;
     assert!(outcome.commit_error.is_none() && outcome.applied.is_ok(), "{outcome:?}");
 }

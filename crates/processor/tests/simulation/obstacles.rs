@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use eventlog::{
-    AppRow, DrawnNumber, Epoch, Error, Event, EventPlace, Log, LogSettings, Offset, PreparedEvent,
-    Record, RecordChange, RecordId, WsId,
+    AppRow, DrawnNumber, Epoch, Error, Event, EventPlace, LogSettings, LogWriter, Offset,
+    PreparedEvent, Record, RecordChange, RecordId, WsId,
 };
 use futures::TryStreamExt;
 use isequencer::standard::WLOG_OFFSET;
@@ -142,7 +142,7 @@ async fn leads(history: &mut History, meeting: &Meeting, state: &StoredState) ->
 }
 
 /// The log of the next leader. Its calls belong to the history, with faults and defects.
-async fn log(history: &History) -> Log {
+async fn log(history: &History) -> LogWriter {
     let driver = NodeDriver::new(&history.database, history.epochs);
     let shop_db = open(Arc::new(driver.clone()), &history.clock).await;
     driver.works();
@@ -155,5 +155,5 @@ async fn log(history: &History) -> Log {
     };
     let storage: SharedStorage = Arc::clone(&shop_db.app.storage);
     let fence = TestFence::of(history.epochs);
-    Log::new(storage, history.clock.clone(), fence, PARTITION, settings)
+    LogWriter::new(storage, history.clock.clone(), fence, PARTITION, settings)
 }

@@ -5,7 +5,8 @@ use std::num::NonZeroU16;
 
 use clock::{Clock, Instant, WallTime};
 use eventlog::{
-    DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, Marker, SingleNodeFence, TrustLevel,
+    DrawnNumber, Epoch, Event, EventPlace, LogSettings, LogWriter, Marker, SingleNodeFence,
+    TrustLevel,
 };
 use istorage::{
     AppStorageExt, KeyspaceName, Order, OrderedPut, SharedStorage, StorageDriver, mem::MemDriver,
@@ -33,7 +34,8 @@ async fn partition() -> (SharedStorage, PartitionStorage) {
         ..LogSettings::new(NonZeroU16::new(4).unwrap())
     };
     let fence = std::sync::Arc::new(SingleNodeFence(Epoch(5)));
-    let log = Log::new(SharedStorage::clone(&storage), Clock::system(), fence, PARTITION, settings);
+    let log =
+        LogWriter::new(SharedStorage::clone(&storage), Clock::system(), fence, PARTITION, settings);
     (storage, PartitionStorage::in_view(log.into()))
 }
 

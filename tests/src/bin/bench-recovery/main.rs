@@ -9,7 +9,7 @@ use std::{future::ready, num::NonZeroU16, sync::Arc, time::Duration};
 use clap::Parser;
 use clock::{Clock, WallTime};
 use eventlog::{
-    DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, Offset, PreparedEvent, Record,
+    DrawnNumber, Epoch, Event, EventPlace, LogSettings, LogWriter, Offset, PreparedEvent, Record,
     RecordChange, RecordId, SingleNodeFence, TableKind, TrustLevel, Value, WsId,
 };
 use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
@@ -112,7 +112,7 @@ async fn write(
     events: u64,
     args: &Args,
 ) -> Result<(), BenchError> {
-    let log = Log::new(
+    let log = LogWriter::new(
         Arc::clone(&shop_db.app.storage),
         shop_db.clock.clone(),
         Arc::new(SingleNodeFence(Epoch(1))),

@@ -58,14 +58,14 @@ impl Tail {
 
 /// The log of a partition, under one leadership.
 #[derive(Debug)]
-pub struct Log {
+pub struct LogWriter {
     pub(crate) calls: Arc<Calls>,
     pub(crate) strays: Strays,
     tail: Mutex<Tail>,
     pub(crate) applier: Applier,
 }
 
-impl Log {
+impl LogWriter {
     /// Makes a log. This neither reads nor writes.
     pub fn new(
         storage: SharedStorage,
@@ -73,11 +73,11 @@ impl Log {
         fence: Arc<dyn Fence>,
         partition: u16,
         settings: LogSettings,
-    ) -> Log {
+    ) -> LogWriter {
         let calls = Arc::new(Calls::new(storage, clock, fence, partition, settings));
         let strays = Strays::new(Arc::clone(&calls));
         let applier = Applier::new(Arc::clone(&calls), strays.clone());
-        Log { calls, strays, applier, tail: Mutex::new(Tail::NONE) }
+        LogWriter { calls, strays, applier, tail: Mutex::new(Tail::NONE) }
     }
 
     /// Returns the number of the partition.
@@ -112,8 +112,8 @@ impl Log {
         self.calls.storage().capabilities().row.value.saturating_sub(MAX_MARKER_OVERHEAD)
     }
 
-    /// Returns the end of the log as of the last [replay](Log::replay). Before the first replay the
-    /// end is not known.
+    /// Returns the end of the log as of the last [replay](LogWriter::replay). Before the first
+    /// replay the end is not known.
     pub fn tail(&self) -> Tail {
         *self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,7 +129,7 @@ impl Log {
     }
 
     /// Returns whether rows of events in the log may still be written: a call had no answer, and
-    /// the log was not [replayed](Log::replay) to its end since.
+    /// the log was not [replayed](LogWriter::replay) to its end since.
     ///
     /// A later error, such as a violation, does not settle the outcome of that call.
     pub fn has_unsettled_writes(&self) -> bool {
@@ -200,8 +200,8 @@ impl Log {
         self.calls.storage().capabilities().late_write.is_zero() || last == self.calls.fence.epoch()
     }
 
-    /// Returns a fencing entry of this leadership, ready to be [written](Log::write) at the end of
-    /// the log. `time` is not lower than that of the last entry.
+    /// Returns a fencing entry of this leadership, ready to be [written](LogWriter::write) at the
+    /// end of the log. `time` is not lower than that of the last entry.
     pub fn fencing_entry(&self, plog: Offset, time: WallTime) -> PreparedEvent {
         let (epoch, partition) = (self.calls.fence.epoch(), self.calls.partition);
         PreparedEvent::fencing(&FencingEntry { epoch, partition, plog, time })
