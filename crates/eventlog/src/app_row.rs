@@ -1,4 +1,4 @@
-//! The rows of an application's keyspace, by their meaning.
+//! The rows of an application's keyspace, by their meaning, and the rows that cannot be read.
 
 use std::{fmt, num::NonZeroU16};
 
@@ -6,7 +6,8 @@ use bytes::BytesMut;
 use istorage::Key;
 
 use crate::{
-    DamagedRow, DecodeError, Entry, Offset, RecordId, StoredAnswer, StoredRecord, WsId, layout,
+    DecodeError, Entry, Offset, RecordId, StoredAnswer, StoredRecord, Version, WsId,
+    layout::{self, NEIGHBOURS, Prefix},
 };
 
 /// The size of the longest key, in bytes.
@@ -43,7 +44,7 @@ impl AppRow {
 
     /// Returns the row with a key; `None` if the key is that of another kind of row.
     pub fn of_key(key: &Key) -> Option<AppRow> {
-        layout::app_row(key).filter(|row| row.key() == *key)
+        row_of(key).filter(|row| row.key() == *key)
     }
 
     /// Reads the entry of a log in this row.
@@ -114,4 +115,102 @@ impl fmt::Display for AppRow {
         }
         f.write_str(")")
     }
+}
+
+/// A log or a row that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DamagedRow {
+    /// The bytes of a row cannot be read. If an event cannot be restored, mark it as corrupted.
+    #[error("{row} cannot be read")]
+    Unreadable {
+        /// The row.
+        row: AppRow,
+        /// The problem of the bytes.
+        #[source]
+        why: DecodeError,
+    },
+    /// The row holds the bytes of another row.
+    #[error("{row} holds the bytes of {named}")]
+    Misplaced {
+        /// The row.
+        row: AppRow,
+        /// The row that the bytes name as their row.
+        named: AppRow,
+    },
+    /// An event is missing, but the log is known to reach at least its offset.
+    #[error("{0} is missing, but the log is known to reach at least that offset")]
+    Missing(AppRow),
+    /// A row names the event that wrote it, and that event is not in the log.
+    #[error("{row} names event {} as its writer, but the log ends before that event", .plog.0)]
+    EventNotInLog {
+        /// The row.
+        row: AppRow,
+        /// The event that the row names.
+        plog: Offset,
+    },
+    /// Take no commands until the record is whole again: it is missing, or older than the version
+    /// that the storage has acknowledged.
+    #[error("{row} is older than the version of event {}, which the storage has acknowledged: the storage has lost a write, or another program has changed the row", .version.plog.0)]
+    Outdated {
+        /// The row.
+        row: AppRow,
+        /// The version that the storage has acknowledged.
+        version: Version,
+    },
+    /// The epoch of an event is lower than the epoch of the event before it: its leader had already
+    /// lost the leadership.
+    #[error("{row} has the epoch {epoch}, but the event before it has the later epoch {before}")]
+    EpochFell {
+        /// The event.
+        row: AppRow,
+        /// The epoch of the event.
+        epoch: u64,
+        /// The epoch of the event before it.
+        before: u64,
+    },
+}
+
+impl DamagedRow {
+    /// Returns the damaged row.
+    pub fn row(&self) -> AppRow {
+        match self {
+            DamagedRow::Missing(row)
+            | DamagedRow::Unreadable { row, .. }
+            | DamagedRow::Misplaced { row, .. }
+            | DamagedRow::EventNotInLog { row, .. }
+            | DamagedRow::Outdated { row, .. }
+            | DamagedRow::EpochFell { row, .. } => *row,
+        }
+    }
+}
+
+/// Returns the row of a key that has the lengths of its kind; `None` for other kinds of rows.
+fn row_of(key: &Key) -> Option<AppRow> {
+    let (prefix, rest) = key.pkey.split_first_chunk::<2>()?;
+    let prefix = u16::from_be_bytes(*prefix);
+    if prefix == Prefix::Plog as u16 {
+        let (partition, high) = rest.split_first_chunk::<2>()?;
+        let offset = Offset(neighbour(high, &key.ccols)?);
+        return Some(AppRow::Plog(u16::from_be_bytes(*partition), offset));
+    }
+    let (ws, rest) = rest.split_first_chunk::<8>()?;
+    let ws = WsId(u64::from_be_bytes(*ws));
+    if prefix == Prefix::Answers as u16 {
+        return Some(AppRow::Answer(ws, rest.try_into().ok()?));
+    }
+    let number = neighbour(rest, &key.ccols)?;
+    if prefix == Prefix::Wlog as u16 {
+        Some(AppRow::Wlog(ws, Offset(number)))
+    } else if prefix == Prefix::Records as u16 {
+        Some(AppRow::Record(ws, RecordId(number)))
+    } else {
+        None
+    }
+}
+
+/// Returns the number of a neighbour.
+fn neighbour(high: &[u8], low: &[u8]) -> Option<u64> {
+    let high = u64::from_be_bytes(high.try_into().ok()?);
+    let low = u16::from_be_bytes(low.try_into().ok()?);
+    Some(high.checked_mul(NEIGHBOURS)? + u64::from(low) % NEIGHBOURS)
 }

@@ -20,7 +20,7 @@ use istorage::{
 };
 
 use crate::{
-    AppRow, Error, Fence, LogFence, LogSettings, Offset, Reader, Result,
+    AppRow, DamagedRow, Entry, Error, Fence, LogFence, LogSettings, Offset, Reader, Result,
     plan::RowWrite,
     reader::LogRow,
     settings::{MAX_PAUSE, MIN_PAUSE},
@@ -108,6 +108,13 @@ impl Calls {
     pub(crate) async fn get(&self, row: AppRow) -> Result<Option<Bytes>> {
         let deadline = self.reader.deadline();
         Ok(self.storage().get_linearizable(&row.key(), deadline).await?)
+    }
+
+    /// Returns the entry at an offset of the log, where the log must have one.
+    pub(crate) async fn entry_at(&self, offset: Offset) -> Result<Entry> {
+        let row = AppRow::Plog(self.partition, offset);
+        let there = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+        self.reader.entry(row, &there)
     }
 
     pub(crate) fn log_rows(&self, from: Offset) -> BoxStream<'static, Result<LogRow>> {

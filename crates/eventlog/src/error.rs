@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use istorage::ErrorKind;
 
-use crate::{AppRow, DecodeError, LeadershipLost, Offset, Version};
+use crate::{AppRow, DamagedRow, LeadershipLost, Offset};
 
 /// The result of an operation on a log.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -80,73 +80,6 @@ impl Violation {
     ) -> Violation {
         let (found, expected) = (found.cloned(), expected.clone());
         Violation { row, found, expected, why, is_retryable: false, replaces_record: false }
-    }
-}
-
-/// A log or a row that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DamagedRow {
-    /// The bytes of a row cannot be read. If an event cannot be restored, mark it as corrupted.
-    #[error("{row} cannot be read")]
-    Unreadable {
-        /// The row.
-        row: AppRow,
-        /// The problem of the bytes.
-        #[source]
-        why: DecodeError,
-    },
-    /// The row holds the bytes of another row.
-    #[error("{row} holds the bytes of {named}")]
-    Misplaced {
-        /// The row.
-        row: AppRow,
-        /// The row that the bytes name as their row.
-        named: AppRow,
-    },
-    /// An event is missing, but the log is known to reach at least its offset.
-    #[error("{0} is missing, but the log is known to reach at least that offset")]
-    Missing(AppRow),
-    /// A row names the event that wrote it, and that event is not in the log.
-    #[error("{row} names event {} as its writer, but the log ends before that event", .plog.0)]
-    EventNotInLog {
-        /// The row.
-        row: AppRow,
-        /// The event that the row names.
-        plog: Offset,
-    },
-    /// Take no commands until the record is whole again: it is missing, or older than the version
-    /// that the storage has acknowledged.
-    #[error("{row} is older than the version of event {}, which the storage has acknowledged: the storage has lost a write, or another program has changed the row", .version.plog.0)]
-    Outdated {
-        /// The row.
-        row: AppRow,
-        /// The version that the storage has acknowledged.
-        version: Version,
-    },
-    /// The epoch of an event is lower than the epoch of the event before it: its leader had already
-    /// lost the leadership.
-    #[error("{row} has the epoch {epoch}, but the event before it has the later epoch {before}")]
-    EpochFell {
-        /// The event.
-        row: AppRow,
-        /// The epoch of the event.
-        epoch: u64,
-        /// The epoch of the event before it.
-        before: u64,
-    },
-}
-
-impl DamagedRow {
-    /// Returns the damaged row.
-    pub fn row(&self) -> AppRow {
-        match self {
-            DamagedRow::Missing(row)
-            | DamagedRow::Unreadable { row, .. }
-            | DamagedRow::Misplaced { row, .. }
-            | DamagedRow::EventNotInLog { row, .. }
-            | DamagedRow::Outdated { row, .. }
-            | DamagedRow::EpochFell { row, .. } => *row,
-        }
     }
 }
 

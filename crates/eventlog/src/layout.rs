@@ -10,13 +10,13 @@
 use bytes::{BufMut, BytesMut};
 use istorage::Key;
 
-use crate::{AppRow, Offset, RecordId, WsId};
+use crate::{Offset, RecordId, WsId};
 
 /// The kind of the rows of a storage partition. Numbers are never reused; a new kind of row gets a
 /// new number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-enum Prefix {
+pub(crate) enum Prefix {
     Records = 19,
     Plog = 20,
     Wlog = 21,
@@ -69,37 +69,6 @@ pub(crate) fn answer(buffer: &mut BytesMut, ws: WsId, hash: &[u8; 32]) -> Key {
     Key { pkey: buffer.split().freeze(), ccols: Default::default() }
 }
 
-/// Returns the row of a key that has the lengths of its kind; `None` for other kinds of rows.
-pub(crate) fn app_row(key: &Key) -> Option<AppRow> {
-    let (prefix, rest) = key.pkey.split_first_chunk::<2>()?;
-    let prefix = u16::from_be_bytes(*prefix);
-    if prefix == Prefix::Plog as u16 {
-        let (partition, high) = rest.split_first_chunk::<2>()?;
-        let offset = Offset(neighbour(high, &key.ccols)?);
-        return Some(AppRow::Plog(u16::from_be_bytes(*partition), offset));
-    }
-    let (ws, rest) = rest.split_first_chunk::<8>()?;
-    let ws = WsId(u64::from_be_bytes(*ws));
-    if prefix == Prefix::Answers as u16 {
-        return Some(AppRow::Answer(ws, rest.try_into().ok()?));
-    }
-    let number = neighbour(rest, &key.ccols)?;
-    if prefix == Prefix::Wlog as u16 {
-        Some(AppRow::Wlog(ws, Offset(number)))
-    } else if prefix == Prefix::Records as u16 {
-        Some(AppRow::Record(ws, RecordId(number)))
-    } else {
-        None
-    }
-}
-
-/// Returns the number of a neighbour.
-fn neighbour(high: &[u8], low: &[u8]) -> Option<u64> {
-    let high = u64::from_be_bytes(high.try_into().ok()?);
-    let low = u16::from_be_bytes(low.try_into().ok()?);
-    Some(high.checked_mul(NEIGHBOURS)? + u64::from(low) % NEIGHBOURS)
-}
-
 /// Returns the key of the deployment of the application.
 pub(crate) fn deployment() -> Key {
     Key::new((Prefix::Deployment as u16).to_be_bytes().to_vec(), Vec::new())
@@ -115,6 +84,7 @@ pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AppRow;
 
     fn bytes(row: AppRow) -> (Vec<u8>, Vec<u8>) {
         let Key { pkey, ccols } = row.key();

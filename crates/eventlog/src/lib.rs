@@ -96,22 +96,22 @@ mod wire;
 mod writer;
 
 pub use acknowledged::AcknowledgedVersions;
-pub use app_row::AppRow;
+pub use app_row::{AppRow, DamagedRow};
 pub use base::{Epoch, Offset, WsId};
 pub use copy::{LogCopier, largest_row_of};
 pub use deployment::{Deployment, DeploymentError, LevelChange};
-pub use error::{DamagedRow, Error, Result, Violation};
+pub use error::{Error, Result, Violation};
 pub use event::{
     DrawnNumber, Entry, Event, EventPlace, FencingEntry, Idempotency, Marker, RecordChange,
     StoredAnswer,
 };
 pub use fence::{Fence, LeadershipLost, LogFence, SingleNodeFence};
 pub use fields::Fields;
-pub use names::{InvalidName, LONGEST_NAME, Name, QName};
+pub use names::{InvalidName, Name, QName};
 pub use obstacle::{Obstacle, Repair};
 pub use prepared::PreparedEvent;
 pub use reader::{Reader, RecordBlock};
-pub use record::{Parent, Record, RecordId, StoredRecord, TableKind, Version};
+pub use record::{Parent, Record, StoredRecord, TableKind, Version};
 pub use repair::{
     DamagedEvent, DamagedFencing, EventNeighbours, LogRepair, PlaceCandidate, PlaceEvidence,
     SEARCHED_EVENTS, row_digest,
@@ -119,7 +119,7 @@ pub use repair::{
 pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};
 pub use settings::LogSettings;
 pub use trust_level::{InvalidTrustLevel, TrustLevel};
-pub use value::{FieldType, Value};
+pub use value::{FieldType, RecordId, Value};
 pub use wire::{DecodeError, row_formats};
 pub use writer::{LogWriter, Tail, WriteOutcome};
 

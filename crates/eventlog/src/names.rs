@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 /// The longest name of a package, a table, a field or a container, in bytes.
-pub const LONGEST_NAME: usize = 255;
+const LONGEST_NAME: usize = 255;
 
 /// A name with its package: `pkg.Name`.
 ///

@@ -1,10 +1,6 @@
 //! Records: the entries of tables.
 
-use crate::{Epoch, Fields, Name, Offset, QName, WsId};
-
-/// The id of a record. It is unique in its workspace, for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecordId(pub u64);
+use crate::{Epoch, Fields, Name, Offset, QName, RecordId, WsId};
 
 /// The purpose of a table. The records of a document are children of one another, in containers.
 #[derive(

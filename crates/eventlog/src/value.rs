@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::{QName, RecordId};
+use crate::QName;
+
+/// The id of a record. It is unique in its workspace, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId(pub u64);
 
 /// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]

@@ -141,9 +141,7 @@ impl LogRepair<'_> {
         if plog == Offset::FIRST {
             return Ok(Epoch(0));
         }
-        let row = AppRow::Plog(self.calls.partition, Offset(plog.0 - 1));
-        let before = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        Ok(self.calls.reader.entry(row, &before)?.epoch())
+        Ok(self.calls.entry_at(Offset(plog.0 - 1)).await?.epoch())
     }
 
     /// Returns a row of this log that cannot be read, and in which the caller knows that there was
@@ -198,9 +196,7 @@ impl LogRepair<'_> {
         let (mut offset, mut epoch) = (plog, Epoch(0));
         while offset > Offset::FIRST {
             offset = Offset(offset.0 - 1);
-            let row = AppRow::Plog(self.calls.partition, offset);
-            let there = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-            let before = self.calls.reader.entry(row, &there)?;
+            let before = self.calls.entry_at(offset).await?;
             epoch = epoch.max(before.epoch());
             if let Some(time) = before.time() {
                 return Ok((epoch, time));

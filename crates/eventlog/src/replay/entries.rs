@@ -77,9 +77,7 @@ impl<'l> PlogEntries<'l> {
         let mut offset = self.tail.next;
         while offset > Offset::FIRST {
             offset = Offset(offset.0 - 1);
-            let row = AppRow::Plog(self.calls.partition, offset);
-            let there = self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-            let before = self.calls.reader.entry(row, &there)?;
+            let before = self.calls.entry_at(offset).await?;
             let epoch = before.epoch();
             if epoch > self.calls.fence.epoch() {
                 return Err(self.calls.fence.note_later_leader(epoch).into());

@@ -42,14 +42,6 @@ impl FromStr for Schema {
     }
 }
 
-impl Schema {
-    /// Reads a schema from TOML. Returns the part that can be read, and all mistakes. A program
-    /// that finds more mistakes in the rest can report them together with these.
-    pub fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
-        reader::read(text)
-    }
-}
-
 /// Writes a schema as TOML. The same schema always has the same text.
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
