@@ -75,7 +75,7 @@ impl AcknowledgedVersions {
     ///
     /// # Errors
     /// Fails with [`DamagedRow::Outdated`].
-    pub fn check_not_outdated(&self, row: AppRow, found: Option<Version>) -> Result<()> {
+    pub fn check(&self, row: AppRow, found: Option<Version>) -> Result<()> {
         row.check_version(self.version_of(row), found)
     }
 

@@ -105,15 +105,7 @@ impl fmt::Display for AppRow {
             AppRow::Answer(ws, _) => write!(f, "an answer to a command of workspace {}", ws.0)?,
         }
         let Key { pkey, ccols } = self.key();
-        f.write_str(" (key ")?;
-        for byte in &pkey {
-            write!(f, "{byte:02x}")?;
-        }
-        f.write_str("/")?;
-        for byte in &ccols {
-            write!(f, "{byte:02x}")?;
-        }
-        f.write_str(")")
+        write!(f, " (key {pkey:x}/{ccols:x})")
     }
 }
 

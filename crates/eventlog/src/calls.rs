@@ -8,7 +8,7 @@
 //! same call, and fails.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -20,7 +20,7 @@ use istorage::{
 };
 
 use crate::{
-    AppRow, DamagedRow, Entry, Error, Fence, LogFence, LogSettings, Offset, Reader, Result,
+    AppRow, DamagedRow, Entry, Error, LogFence, LogSettings, Offset, Reader, Result,
     plan::RowWrite,
     reader::LogRow,
     settings::{MAX_PAUSE, MIN_PAUSE},
@@ -39,16 +39,6 @@ pub(crate) struct Parts {
     done_at: Mutex<Option<Instant>>,
 }
 
-impl Parts {
-    pub(crate) fn done_at(&self) -> Option<Instant> {
-        *self.done_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_done_at(&self, now: Instant) {
-        *self.done_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-    }
-}
-
 /// The calls of a leader to the storage, for the log of a partition.
 #[derive(Debug)]
 pub(crate) struct Calls {
@@ -59,24 +49,10 @@ pub(crate) struct Calls {
     pub(crate) settings: LogSettings,
     pub(crate) parts: Parts,
     /// The last error of the write under way, while a part of the write is sent again.
-    last_error: Mutex<Option<String>>,
+    pub(crate) last_error: Mutex<Option<String>>,
 }
 
 impl Calls {
-    pub(crate) fn new(
-        storage: SharedStorage,
-        clock: Clock,
-        fence: Arc<dyn Fence>,
-        partition: u16,
-        settings: LogSettings,
-    ) -> Calls {
-        let timeout = settings.timeout;
-        let reader = Reader::new(storage, clock.clone(), timeout, settings.partitions);
-        let fence = LogFence::new(fence, clock.clone(), timeout);
-        let (parts, last_error) = (Parts::default(), Mutex::default());
-        Calls { reader, clock, fence, partition, settings, parts, last_error }
-    }
-
     pub(crate) fn storage(&self) -> &SharedStorage {
         self.reader.storage()
     }
@@ -85,12 +61,6 @@ impl Calls {
     /// group atomically.
     pub(crate) fn reads_back(&self) -> bool {
         self.storage().capabilities().atomic.is_none()
-    }
-
-    /// Returns the last error of the write under way, while a part of the write is sent again. An
-    /// answer to one part also clears the errors of the other parts, until their next error.
-    pub(crate) fn last_error(&self) -> Option<String> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn set_last_error(&self, error: Option<String>) {
@@ -234,7 +204,7 @@ impl Calls {
     fn note_part(&self, at_once: &RowsAtOnce, rows: usize, start: Instant) {
         let now = self.clock.now();
         at_once.note_done(rows, now - start, self.reader.timeout());
-        self.parts.set_done_at(now);
+        *self.parts.done_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
     /// Returns the pause before the next call: a call for fewer rows is made at once.
@@ -349,8 +319,8 @@ impl Calls {
         until: Instant,
         error: istorage::Error,
     ) -> Result<istorage::Error> {
-        let until =
-            self.parts.done_at().map_or(until, |at| until.max(at + self.settings.apply_for));
+        let done_at = *self.parts.done_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = done_at.map_or(until, |at| until.max(at + self.settings.apply_for));
         let is_retryable =
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
         if !is_retryable || self.clock.now() + *pause >= until {

@@ -88,9 +88,7 @@ impl LogWriter {
         let in_front = if offset == tail.next { tail.epoch } else { epoch };
         let stray_bound = self.strays.bound_behind(in_front);
         Err(match conflict::judge_plog_row(write, epoch, stray_bound, there, is_ours) {
-            PlogOccupant::Foreign(violation) if was_unknown => {
-                Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
-            }
+            PlogOccupant::Foreign(violation) if was_unknown => Error::unknown(violation),
             PlogOccupant::LaterLeader(epoch) => self.calls.fence.note_later_leader(epoch).into(),
             PlogOccupant::EarlierLeader(offset) => Error::UnexpectedEvent(offset),
             PlogOccupant::Stray(of_row) => {
@@ -189,7 +187,7 @@ impl LogWriter {
                 // If an operator corrects the row, the attempt without an answer may still land.
                 None if was_unknown => {
                     let what = "an earlier attempt got no answer, and a row is not as expected";
-                    return Err(Error::Unknown(istorage::Error::outcome_unknown(what)));
+                    return Err(Error::unknown(what));
                 }
                 None => return Err(violation_of(write, there)),
             }
@@ -310,7 +308,7 @@ fn unsettled(error: Error, was_unknown: bool) -> Error {
     match error {
         error if !was_unknown => error,
         Error::Storage(error) => Error::Unknown(error),
-        error => Error::Unknown(istorage::Error::outcome_unknown(error.to_string())),
+        error => Error::unknown(error),
     }
 }
 
@@ -322,5 +320,5 @@ fn violation_of(write: &RowWrite, there: Option<&Bytes>) -> Error {
     let is_retryable = is_swap && is_record;
     let (found, expected) = (there.cloned(), write.after.clone());
     let (row, replaces_record) = (write.row, write.replaces_record());
-    Violation { row, found, expected, why, is_retryable, replaces_record }.into()
+    Box::new(Violation { row, found, expected, why, is_retryable, replaces_record }).into()
 }

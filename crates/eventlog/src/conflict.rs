@@ -15,9 +15,10 @@ use crate::{
 /// The reason of a violation by a record that another program has changed or deleted.
 pub(crate) const CHANGED: &str = "differs from the row that was read";
 
-fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Violation {
-    let replaces_record = write.replaces_record();
-    Violation { replaces_record, ..Violation::new(write.row, there, &write.after, why) }
+fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Box<Violation> {
+    let mut violation = Violation::new(write.row, there, &write.after, why);
+    violation.replaces_record = write.replaces_record();
+    violation
 }
 
 /// The row in the place where an event was to be written in the log of its partition. The row is
@@ -31,7 +32,7 @@ pub(crate) enum PlogOccupant {
     /// An event of level 2 that is not in the log: the event in front of it has a later epoch.
     Stray(Epoch),
     /// A row that no leader before this one can have written.
-    Foreign(Violation),
+    Foreign(Box<Violation>),
     /// No row any more.
     Missing,
 }
@@ -81,7 +82,7 @@ pub(crate) fn judge_applied_row(
     write: &RowWrite,
     there: Option<&Bytes>,
 ) -> Result<Option<WriteMode>, Box<Violation>> {
-    let wrong = |why| Err(Box::new(violation(write, there, why)));
+    let wrong = |why| Err(violation(write, there, why));
     let Some(bytes) = there else {
         return match write.kind {
             RowKind::Record { replaces: Some(_), basis: RecordBasis::Read, .. } => wrong(CHANGED),

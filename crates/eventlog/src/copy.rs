@@ -72,15 +72,10 @@ impl<'l> LogCopier<'l> {
         let write =
             RecordWrite { id: record.id, replaces: Some(*version), before: None, after: bytes };
         let copy = PreparedEvent {
-            epoch: version.epoch,
-            plog: version.plog,
             in_ws: Some((*ws, Offset::FIRST)),
-            time: None,
-            entry: Bytes::new(),
-            marked: None,
             in_log: true,
             records: vec![write],
-            answer: None,
+            ..PreparedEvent::bare(version.epoch, version.plog, Bytes::new())
         };
         let mut rows = self.log.plan_writes(&[copy])?.rest;
         rows.retain(|write| matches!(write.row, AppRow::Record(..)));

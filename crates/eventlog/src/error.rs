@@ -31,7 +31,7 @@ pub enum Error {
     /// Take no commands and tell an operator: a row holds other bytes than it must. Go on when the
     /// row has changed.
     #[error(transparent)]
-    Violation(Box<Violation>),
+    Violation(#[from] Box<Violation>),
     /// Tell an operator: the log or another row cannot be read. Take no commands until the log can
     /// be read.
     #[error(transparent)]
@@ -39,6 +39,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a write of which an attempt got no answer. `what` failed afterwards.
+    pub(crate) fn unknown(what: impl fmt::Display) -> Error {
+        Error::Unknown(istorage::Error::outcome_unknown(what.to_string()))
+    }
+
     /// Returns whether the error stays until an operator corrects the cause. Trying again does not
     /// help then.
     pub fn is_lasting(&self) -> bool {
@@ -77,9 +82,10 @@ impl Violation {
         found: Option<&Bytes>,
         expected: &Bytes,
         why: &'static str,
-    ) -> Violation {
+    ) -> Box<Violation> {
         let (found, expected) = (found.cloned(), expected.clone());
-        Violation { row, found, expected, why, is_retryable: false, replaces_record: false }
+        let (is_retryable, replaces_record) = (false, false);
+        Box::new(Violation { row, found, expected, why, is_retryable, replaces_record })
     }
 }
 
@@ -97,18 +103,6 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-impl From<Violation> for Error {
-    fn from(violation: Violation) -> Error {
-        Error::Violation(Box::new(violation))
-    }
-}
-
-impl From<Box<Violation>> for Error {
-    fn from(violation: Box<Violation>) -> Error {
-        Error::Violation(violation)
-    }
-}
-
 /// The number of bytes of a value that are shown.
 const SHOWN: usize = 32;
 
@@ -117,10 +111,8 @@ struct BytesPreview<'b>(&'b Bytes);
 
 impl fmt::Display for BytesPreview<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes (", self.0.len())?;
-        for byte in self.0.iter().take(SHOWN) {
-            write!(f, "{byte:02x}")?;
-        }
+        let shown = self.0.slice(..self.0.len().min(SHOWN));
+        write!(f, "{} bytes ({shown:x}", self.0.len())?;
         f.write_str(if self.0.len() > SHOWN { "…)" } else { ")" })
     }
 }

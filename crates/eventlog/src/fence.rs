@@ -90,7 +90,7 @@ impl LogFence {
     /// # Cancel safety
     /// Safe.
     pub async fn wait_to_send(&self) -> Result<(), LeadershipLost> {
-        while !self.may_send() {
+        while self.later_leader.get().is_some() || !self.fence.may_send(self.timeout) {
             match self.lost() {
                 Some(lost) => return Err(lost),
                 // The lease is renewed soon, or the leadership ends.
@@ -98,10 +98,6 @@ impl LogFence {
             }
         }
         Ok(())
-    }
-
-    fn may_send(&self) -> bool {
-        self.later_leader.get().is_none() && self.fence.may_send(self.timeout)
     }
 
     /// Returns the reason for which no write will ever be sent here again; `None` while a write may

@@ -66,6 +66,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+// Each of these types knows only those before it: `LogFence`, `Calls`, `Strays`, `Applier`,
+// `LogWriter`; then `Replay`, `LogRepair` and `LogCopier`.
 mod acknowledged;
 mod app_row;
 mod apply;

@@ -72,31 +72,33 @@ impl PreparedEvent {
             (repeatable.key, answer.to_bytes())
         });
         PreparedEvent {
-            epoch,
-            plog,
             in_ws: Some((ws, wlog)),
             time: Some(event.time),
-            entry,
-            marked: None,
-            in_log: false,
             records,
             answer,
+            ..PreparedEvent::bare(epoch, plog, entry)
         }
     }
 
-    /// Prepares a fencing entry.
-    pub(crate) fn fencing(fencing: &FencingEntry) -> PreparedEvent {
+    /// An entry from which no row follows, of a place that has no workspace.
+    pub(crate) fn bare(epoch: Epoch, plog: Offset, entry: Bytes) -> PreparedEvent {
         PreparedEvent {
-            epoch: fencing.epoch,
-            plog: fencing.plog,
+            epoch,
+            plog,
             in_ws: None,
-            time: Some(fencing.time),
-            entry: fencing.to_bytes(),
+            time: None,
+            entry,
             marked: None,
             in_log: false,
             records: Vec::new(),
             answer: None,
         }
+    }
+
+    /// Prepares a fencing entry.
+    pub(crate) fn fencing(fencing: &FencingEntry) -> PreparedEvent {
+        let bare = PreparedEvent::bare(fencing.epoch, fencing.plog, fencing.to_bytes());
+        PreparedEvent { time: Some(fencing.time), ..bare }
     }
 
     /// Prepares an entry that is already in the log of its partition with these bytes.
@@ -109,15 +111,10 @@ impl PreparedEvent {
                 PreparedEvent { entry: bytes, in_log: true, ..PreparedEvent::fencing(fencing) }
             }
             Entry::Marker(Marker { place, marked, .. }) => PreparedEvent {
-                epoch: place.epoch,
-                plog: place.plog,
                 in_ws: Some((place.ws, place.wlog)),
-                time: None,
-                entry: bytes,
                 marked: Some(*marked),
                 in_log: true,
-                records: Vec::new(),
-                answer: None,
+                ..PreparedEvent::bare(place.epoch, place.plog, bytes)
             },
         }
     }

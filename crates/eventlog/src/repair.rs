@@ -150,14 +150,11 @@ impl<'l> LogRepair<'l> {
         let until = self.calls.clock.now() + self.calls.settings.apply_for;
         let (outcome, unanswered) = self.calls.write_settled(Some(until), None, send).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else {
-            let unknown = |error: istorage::Error| {
-                Error::Unknown(istorage::Error::outcome_unknown(error.to_string()))
-            };
             if self.calls.reads_back() {
                 let deadline = self.calls.reader.deadline();
                 let there = self.calls.storage().get_linearizable(&key, deadline).await;
-                if there.map_err(unknown)?.as_ref() != new {
-                    return Err(unknown(not_shown(row)));
+                if there.map_err(Error::unknown)?.as_ref() != new {
+                    return Err(Error::unknown(not_shown(row)));
                 }
             }
             return Ok(None);
@@ -168,7 +165,7 @@ impl<'l> LogRepair<'l> {
         }
         if unanswered.is_some() {
             let what = "an earlier attempt got no answer, and the row has changed";
-            return Err(Error::Unknown(istorage::Error::outcome_unknown(what)));
+            return Err(Error::unknown(what));
         }
         Ok(Some(there))
     }

@@ -3,7 +3,6 @@
 
 mod entries;
 mod event_age;
-mod rows;
 
 use bytes::Bytes;
 use clock::WallTime;
@@ -13,7 +12,6 @@ use futures::{
 };
 
 use self::entries::PlogEntries;
-pub(crate) use self::rows::has_event_beyond;
 use crate::{Entry, Error, LogWriter, Offset, PreparedEvent, Result, plan::NewRows};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.

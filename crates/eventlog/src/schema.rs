@@ -41,10 +41,11 @@ use crate::{Name, QName, Record, RecordId, TableKind};
 /// assert_eq!(schema.tables().count(), 4);
 /// # Ok::<(), eventlog::InvalidSchema>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Schema {
     tables: BTreeMap<QName, Table>,
     /// The id of each sequence of the application, by kind of workspaces and name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     sequences: BTreeMap<String, BTreeMap<Name, u16>>,
 }
 

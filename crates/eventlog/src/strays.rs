@@ -7,26 +7,24 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::TryStreamExt;
 use istorage::FoundRow;
 
 use crate::{
-    AppRow, Epoch, Result, TrustLevel,
+    AppRow, Epoch, Offset, Result, TrustLevel,
     calls::Calls,
     conflict,
+    layout::NEIGHBOURS,
     plan::{RowWrite, WriteMode},
 };
 
 /// Tells the strays in the rows of a log from foreign rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Strays {
-    calls: Arc<Calls>,
+    pub(crate) calls: Arc<Calls>,
 }
 
 impl Strays {
-    pub(crate) fn new(calls: Arc<Calls>) -> Strays {
-        Strays { calls }
-    }
-
     /// Returns whether level 2 may have written rows of this log, so that some may be strays.
     pub(crate) fn level_2_wrote(&self) -> bool {
         self.may_be_stray(Epoch(0))
@@ -101,5 +99,29 @@ impl Strays {
         }
         let found = self.calls.reader.found_row(row).await?;
         Ok(found.is_none_or(|found| !found.hides_ordered))
+    }
+
+    /// Returns whether an event is behind the end of the log, in this storage partition or in the next
+    /// one. Strays of level 2 do not count. `epoch` is the epoch of the last event.
+    pub(crate) async fn has_event_beyond(&self, end: Offset, epoch: Epoch) -> Result<bool> {
+        let next_storage_partition = Offset((end.0 / NEIGHBOURS + 1) * NEIGHBOURS);
+        for from in [end.next(), next_storage_partition] {
+            let mut rows = self.calls.log_rows(from);
+            while let Some((offset, bytes)) = rows.try_next().await? {
+                let row = AppRow::Plog(self.calls.partition, offset);
+                let is_stray = match self.calls.reader.entry(row, &bytes).map(|entry| entry.epoch())
+                {
+                    Ok(of_row) => of_row < epoch && self.may_be_stray(of_row),
+                    Err(error) if self.calls.settings.level == TrustLevel::Two => {
+                        return Err(error);
+                    }
+                    Err(_) => false,
+                };
+                if !is_stray {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 }

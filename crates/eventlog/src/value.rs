@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::QName;
 
 /// The id of a record. It is unique in its workspace, for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct RecordId(pub u64);
 
 /// The type of a field.

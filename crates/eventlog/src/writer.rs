@@ -14,7 +14,7 @@ use crate::{
     AcknowledgedVersions, AppRow, Epoch, Error, EventPlace, Fence, FencingEntry, LogFence,
     LogSettings, Offset, PreparedEvent, Reader, Result, TrustLevel, Violation, WsId,
     apply::Applier,
-    calls::Calls,
+    calls::{Calls, Parts},
     plan::{GroupWrites, Rules},
     strays::Strays,
 };
@@ -74,8 +74,17 @@ impl LogWriter {
         partition: u16,
         settings: LogSettings,
     ) -> LogWriter {
-        let calls = Arc::new(Calls::new(storage, clock, fence, partition, settings));
-        let strays = Strays::new(Arc::clone(&calls));
+        let timeout = settings.timeout;
+        let calls = Arc::new(Calls {
+            reader: Reader::new(storage, clock.clone(), timeout, settings.partitions),
+            fence: LogFence::new(fence, clock.clone(), timeout),
+            clock,
+            partition,
+            settings,
+            parts: Parts::default(),
+            last_error: Mutex::default(),
+        });
+        let strays = Strays { calls: Arc::clone(&calls) };
         let applier = Applier::new(Arc::clone(&calls), strays.clone());
         LogWriter { calls, strays, applier, tail: Mutex::new(Tail::NONE) }
     }
@@ -125,7 +134,7 @@ impl LogWriter {
     /// Returns the last error of the write under way, while a part of the write is sent again. An
     /// answer to one part also clears the errors of the other parts, until their next error.
     pub fn last_error(&self) -> Option<String> {
-        self.calls.last_error()
+        self.calls.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns whether rows of events in the log may still be written: a call had no answer, and

@@ -292,10 +292,10 @@ fn check_versions(log: &LogWriter, known: u64) {
     let version = |plog| Version { epoch: Epoch(1), plog: Offset(plog) };
     assert_eq!(log.acknowledged().version_of(record_row()), Some(version(known)));
     for found in [known, known + 1] {
-        log.acknowledged().check_not_outdated(record_row(), Some(version(found))).unwrap();
+        log.acknowledged().check(record_row(), Some(version(found))).unwrap();
     }
     for found in [None, Some(version(known - 1))] {
-        let error = log.acknowledged().check_not_outdated(record_row(), found).unwrap_err();
+        let error = log.acknowledged().check(record_row(), found).unwrap_err();
         let outdated = DamagedRow::Outdated { row: record_row(), version: version(known) };
         assert_eq!(broken(error), outdated);
     }

@@ -172,8 +172,7 @@ impl Commands {
             let id = read.as_ref().map_or(next, |stored| stored.record.id);
             let row = AppRow::Record(ws, id);
             let version = read.as_ref().ok().map(|stored| stored.version);
-            let is_older = read.is_ok()
-                && commands.log.acknowledged().check_not_outdated(row, version).is_err();
+            let is_older = read.is_ok() && commands.log.acknowledged().check(row, version).is_err();
             if !is_older {
                 commands.note_read(AppRow::Record(ws, next)..=row, &read);
             }

@@ -136,9 +136,7 @@ impl GroupView<'_> {
             None => self.log.reader().found_row(row).await?,
         };
         let stored = found.as_ref().map(|found| row.record(&found.value)).transpose()?;
-        self.log
-            .acknowledged()
-            .check_not_outdated(row, stored.as_ref().map(|stored| stored.version))?;
+        self.log.acknowledged().check(row, stored.as_ref().map(|stored| stored.version))?;
         let Some(stored) = stored else { return Ok(None) };
         self.log_end.check(row, stored.version)?;
         Ok(Some(ReadRecord { stored, row: found }))

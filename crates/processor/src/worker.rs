@@ -127,7 +127,7 @@ impl Worker {
             let monitor = self.sequencer.monitor();
             let error = monitor.last_error();
             self.groups.shared.set_obstacle(match &self.groups.violation {
-                Some(violation) => Error::from(violation.clone()).obstacle(),
+                Some(violation) => Error::from(Box::new(violation.clone())).obstacle(),
                 None => error.as_deref().and_then(obstacle_of),
             });
             let status = match (&self.groups.violation, monitor.busy()) {

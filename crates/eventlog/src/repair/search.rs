@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use super::{DamagedEvent, DamagedFencing, EventNeighbours, LogRepair, PlaceEvidence};
 use crate::{
     AppRow, DamagedRow, DecodeError, Entry, Epoch, Error, EventPlace, FencingEntry, Offset, Result,
-    TrustLevel, WsId, replay::has_event_beyond, wire::fencing_in_damaged,
+    TrustLevel, WsId, wire::fencing_in_damaged,
 };
 
 impl LogRepair<'_> {
@@ -228,7 +228,7 @@ impl LogRepair<'_> {
             true => self.epoch_before(plog).await?,
             false => Epoch(0),
         };
-        if has_event_beyond(self.calls, self.strays, plog, epoch).await? {
+        if self.strays.has_event_beyond(plog, epoch).await? {
             return Ok(false);
         }
         // A copy of level 2 may be a stray, but the row may also be its event.

@@ -1,13 +1,13 @@
-//! The entries of a log in their order.
+//! The entries of a log in their order, and the end of the log.
 //!
 //! Invariant: the epochs of the entries never fall, and no entry has a later epoch than this
 //! leader.
 
 use bytes::Bytes;
+use futures::{TryStreamExt, stream::BoxStream};
 
-use super::rows::{PlogRows, has_event_beyond};
 use crate::{
-    AppRow, DamagedRow, Entry, Epoch, Error, Offset, Result, calls::Calls, strays::Strays,
+    AppRow, DamagedRow, Entry, Offset, Result, calls::Calls, reader::LogRow, strays::Strays,
     writer::Tail,
 };
 
@@ -15,7 +15,8 @@ use crate::{
 pub(super) struct PlogEntries<'l> {
     calls: &'l Calls,
     strays: &'l Strays,
-    rows: PlogRows<'l>,
+    /// The rows from the next offset on, which are read together.
+    rows: Option<BoxStream<'static, Result<LogRow>>>,
     /// The tail of the events that were read.
     tail: Tail,
     /// Whether the event in front of the first one was read.
@@ -25,7 +26,7 @@ pub(super) struct PlogEntries<'l> {
 impl<'l> PlogEntries<'l> {
     pub(super) fn new(calls: &'l Calls, strays: &'l Strays, from: Offset) -> PlogEntries<'l> {
         let tail = Tail { next: from, ..Tail::NONE };
-        PlogEntries { calls, strays, rows: PlogRows::new(calls, strays), tail, is_known: false }
+        PlogEntries { calls, strays, rows: None, tail, is_known: false }
     }
 
     /// Returns the tail of the events that were read.
@@ -41,7 +42,7 @@ impl<'l> PlogEntries<'l> {
         }
         let next = self.tail.next;
         let row = AppRow::Plog(self.calls.partition, next);
-        let Some(bytes) = self.rows.at(next, self.tail.epoch).await? else { return Ok(None) };
+        let Some(bytes) = self.bytes_at(next).await? else { return Ok(None) };
         let entry = self.calls.reader.entry(row, &bytes)?;
         let epoch = entry.epoch();
         if epoch > self.calls.fence.epoch() {
@@ -51,18 +52,49 @@ impl<'l> PlogEntries<'l> {
             if self.strays.is_stray_event(row, epoch).await? {
                 // A leader that had lost its leadership left this event behind. The next write at
                 // this offset replaces the event.
-                return match has_event_beyond(self.calls, self.strays, next, self.tail.epoch)
-                    .await?
-                {
+                return match self.strays.has_event_beyond(next, self.tail.epoch).await? {
                     true => Err(DamagedRow::Missing(row).into()),
                     false => Ok(None),
                 };
             }
-            return Err(self.epoch_fell(row, epoch));
+            let before = self.tail.epoch.0;
+            return Err(DamagedRow::EpochFell { row, epoch: epoch.0, before }.into());
         }
         let time = entry.time().unwrap_or(self.tail.time).max(self.tail.time);
         self.tail = Tail { next: next.next(), epoch, time };
         Ok(Some((entry, bytes)))
+    }
+
+    /// Returns the bytes of the next row.
+    ///
+    /// Invariant: `None` means that the log ends in front of this offset, and
+    /// [`DamagedRow::Missing`] means that an event is behind a gap. A simpler version trusts the
+    /// rows that were read together. The read passes the empty offset 5; a late write of an earlier
+    /// leader puts the events 5 and 6 into the log; the read returns event 6. So the version would
+    /// report that event 5 is missing, although the log is whole.
+    async fn bytes_at(&mut self, next: Offset) -> Result<Option<Bytes>> {
+        match self.read_on(next).await? {
+            Some((offset, bytes)) if offset == next => return Ok(Some(bytes)),
+            _ => {}
+        }
+        // The event may have landed after its neighbours were read, or while the events behind it
+        // were read. So its row is read again before it counts as missing.
+        let row = AppRow::Plog(self.calls.partition, next);
+        let mut late = self.calls.get(row).await?;
+        if late.is_none() && self.strays.has_event_beyond(next, self.tail.epoch).await? {
+            late = Some(self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?);
+        }
+        if late.is_some() {
+            // The rows behind a row that was missing are read again.
+            self.rows = None;
+        }
+        Ok(late)
+    }
+
+    async fn read_on(&mut self, from: Offset) -> Result<Option<LogRow>> {
+        let calls = self.calls;
+        let rows = self.rows.get_or_insert_with(|| calls.log_rows(from));
+        rows.try_next().await
     }
 
     /// Reads the event in front of the first one. The epochs and times of later events may not be
@@ -90,9 +122,5 @@ impl<'l> PlogEntries<'l> {
             }
         }
         Ok(())
-    }
-
-    fn epoch_fell(&self, row: AppRow, epoch: Epoch) -> Error {
-        DamagedRow::EpochFell { row, epoch: epoch.0, before: self.tail.epoch.0 }.into()
     }
 }

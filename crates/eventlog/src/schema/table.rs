@@ -8,17 +8,23 @@ use crate::{FieldType, Name, QName, RecordId, TableKind};
 pub const SINGLETON_IDS: RangeInclusive<u64> = 65_536..=66_047;
 
 /// A table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Table {
+    #[serde(skip)]
     pub(super) name: QName,
     pub(super) kind: TableKind,
     /// The id of the record, if the table is a singleton.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<RecordId>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) fields: BTreeMap<Name, FieldType>,
     /// The series of each number field.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) numbers: BTreeMap<Name, String>,
     /// The sequence of each sequence field.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) sequences: BTreeMap<Name, Name>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) containers: BTreeMap<Name, QName>,
 }
 

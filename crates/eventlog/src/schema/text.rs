@@ -2,34 +2,12 @@
 
 mod reader;
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{InvalidSchema, Schema, Table};
-use crate::{FieldType, Name, QName, TableKind};
-
-#[derive(Serialize)]
-struct SchemaText {
-    tables: BTreeMap<QName, TableText>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    sequences: BTreeMap<String, BTreeMap<Name, u16>>,
-}
-
-#[derive(Serialize)]
-struct TableText {
-    kind: TableKind,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    fields: BTreeMap<Name, FieldType>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    numbers: BTreeMap<Name, String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    sequences: BTreeMap<Name, Name>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    containers: BTreeMap<Name, QName>,
-}
+use super::{InvalidSchema, Schema};
+use crate::{Name, QName};
 
 /// Reads a schema from TOML.
 impl FromStr for Schema {
@@ -45,14 +23,7 @@ impl FromStr for Schema {
 /// Writes a schema as TOML. The same schema always has the same text.
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |table: &Table| {
-            let Table { name, kind, id, fields, numbers, sequences, containers } = table.clone();
-            let id = id.map(|id| id.0);
-            (name, TableText { kind, id, fields, numbers, sequences, containers })
-        };
-        let tables = self.tables().map(text).collect();
-        let text = SchemaText { tables, sequences: self.sequences.clone() };
-        f.write_str(&toml::to_string(&text).map_err(|_| fmt::Error)?)
+        f.write_str(&toml::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 
