@@ -1,9 +1,10 @@
 //! The settings and files of a node that let others in. `vvm serve` warns of them, and `vvm doctor`
 //! reports them.
 
+use ctl::private_file::needless_readers;
+
 use crate::{
     config::VvmConfig,
-    private_file::needless_readers,
     trusted_file::{NeedlessWriters, needless_writers},
 };
 

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
+use ctl::{CommandError, terminal::print};
+
 use crate::{
     cli::{ConfigArgs, ConfigCommand, ExampleFile, ServeArgs},
-    command_error::CommandError,
-    print, serve,
+    serve,
 };
 
 pub(crate) fn run(command: ConfigCommand) -> Result<ExitCode, CommandError> {

@@ -16,15 +16,14 @@ mod storage;
 use std::{path::PathBuf, process::ExitCode};
 
 use clock::Clock;
+use ctl::{CommandError, StorageTarget, terminal::print};
 use serde_json::json;
 
 use self::finding::{Finding, Verdict};
 use crate::{
     cli::{DoctorArgs, ServeArgs},
-    command_error::CommandError,
     config::VvmConfig,
-    print, serve,
-    storage_target::StorageTarget,
+    serve,
 };
 
 /// Runs the command.

@@ -4,10 +4,9 @@ use std::{pin::pin, sync::Arc};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
+use ctl::StorageTarget;
 use istorage::{BackupStream, Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 use tokio::sync::{Notify, OnceCell};
-
-use crate::storage_target::StorageTarget;
 
 /// A driver that connects when it is used for the first time. Before that, the node already takes
 /// its ports and answers about its state.

@@ -4,8 +4,9 @@ use std::{fs, path::Path, process::ExitCode};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use ctl::{CommandError, terminal::print};
 
-use crate::{cli::Cli, command_error::CommandError, print};
+use crate::cli::Cli;
 
 /// Prints the completions of a shell.
 pub(crate) fn completions(shell: Shell) -> Result<ExitCode, CommandError> {

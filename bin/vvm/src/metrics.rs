@@ -5,12 +5,11 @@ mod help;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use http_admin::MetricsRenderer;
+use ctl::CommandError;
+use httpapi::MetricsRenderer;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service};
-
-use crate::command_error::CommandError;
 
 /// The buckets of histograms of seconds: from the time of the fastest storage to the longest
 /// timeout.

@@ -1,6 +1,7 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
 mod access;
+mod configured;
 mod files;
 mod http;
 mod killer;
@@ -14,19 +15,12 @@ mod supervisor;
 mod tls;
 mod traces;
 
-use std::{
-    fs,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::Path,
-    pin::pin,
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{fs, net::SocketAddr, path::Path, pin::pin, process::ExitCode, sync::Arc};
 
 use base::with_causes;
 use clock::Clock;
-use http_admin::{AdminEndpoint, AdminSettings};
-use http_api::HttpApi;
+use ctl::{CommandError, StorageTarget, terminal::Signals};
+use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
 use ielections::{LockError, LockFile};
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use tokio::runtime::Handle;
@@ -35,6 +29,7 @@ use vvm::{Builder, Launched, Vvm};
 
 pub(crate) use self::{
     access::NodeAccess,
+    configured::NODE_CONFIGURATION,
     files::{OTHER_FILES, peer_connections, room_for_clients},
     http::most_socket_memory,
     memory::most_memory,
@@ -46,21 +41,17 @@ use self::{
     files::allow_connections,
     http::{admin_limits, api_settings, cluster_settings},
     killer::kill,
-    reload::reload_on,
+    reload::{ReloadSignal, reload_on},
     starts::note_start,
     supervisor::Supervisor,
 };
 
 use crate::{
     access_risks::{AccessRisk, access_risks},
-    cli::{ConnectionArgs, NodeAddress, ServeArgs},
-    command_error::CommandError,
+    cli::ServeArgs,
     config::{ConfigOverride, VvmConfig},
     lazy_driver::LazyDriver,
     metrics,
-    node_client::NodeTarget,
-    signals::{ReloadSignal, Signals},
-    storage_target::StorageTarget,
 };
 
 /// Reads the configuration of a node: the file, the environment and the flags.
@@ -75,46 +66,7 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<VvmConfig, CommandError>
     VvmConfig::read(args.config.as_deref(), &overrides)
 }
 
-/// Returns the admin endpoint that a command asks: at the given address, or else at the address
-/// from the environment or the defaults. The file of the node is not known here.
-pub(crate) fn admin_target(
-    given: Option<NodeAddress>,
-    connection: &ConnectionArgs,
-) -> Result<NodeTarget, CommandError> {
-    Ok(connection.target(given.map_or_else(admin_listen, Ok)?)?.of_admin_port())
-}
-
-/// Returns the admin endpoint of the node with this configuration file.
-pub(crate) fn admin_target_of(
-    file: &Path,
-    connection: &ConnectionArgs,
-) -> Result<NodeTarget, CommandError> {
-    let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
-    let admin = configuration(&args)?.admin;
-    let address = NodeAddress {
-        is_secured: Some(admin.tls.is_some()),
-        ..NodeAddress::from(reached_at(admin.listen))
-    };
-    Ok(connection.target(address)?.of_admin_port())
-}
-
-/// The address at which this machine reaches a port: a node may listen on all addresses.
-fn reached_at(listen: SocketAddr) -> SocketAddr {
-    let ip = match listen.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, listen.port())
-}
-
-fn admin_listen() -> Result<NodeAddress, CommandError> {
-    let mut overrides = environment()?;
-    // Variables of other sections may need settings from the file.
-    overrides.retain(|one| one.path.first().is_some_and(|section| section == "admin"));
-    Ok(VvmConfig::read(None, &overrides)?.admin.listen.into())
-}
-
+/// The settings in the environment of the process.
 fn environment() -> Result<Vec<ConfigOverride>, CommandError> {
     ConfigOverride::check_names(std::env::vars_os()).map_err(CommandError::config)?;
     Ok(ConfigOverride::of_environment(std::env::vars_os()))

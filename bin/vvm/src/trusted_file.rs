@@ -7,9 +7,8 @@ use std::{
     path::{self, Component, Path, PathBuf},
 };
 
+use ctl::private_file::{ALL_USERS, GROUP_OF_FILE};
 use rustix::process::geteuid;
-
-use crate::private_file::{ALL_USERS, GROUP_OF_FILE};
 
 const STICKY: u32 = 0o1000;
 

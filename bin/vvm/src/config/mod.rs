@@ -21,9 +21,9 @@ mod traces;
 
 use std::path::Path;
 
+use ctl::CommandError;
 use serde::{Deserialize, Serialize};
 
-use crate::command_error::CommandError;
 pub(crate) use access::AccessConfig;
 pub(crate) use apps::AppConfig;
 pub(crate) use cluster::ClusterConfig;

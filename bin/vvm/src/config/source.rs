@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ctl::CommandError;
 use serde::{Deserialize, de::DeserializeOwned};
 use toml::{
     Table, Value,
@@ -18,7 +19,6 @@ use super::{
     overrides::{is_secret, names_secret},
     reader,
 };
-use crate::command_error::CommandError;
 
 /// The keys that have moved, with their new names.
 const MOVED: &[([&str; 2], &str)] = &[(["node", "seats"], "cluster.seats")];

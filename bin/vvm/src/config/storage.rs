@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use ctl::{CommandError, StorageTarget};
 use istorage::{InvalidSetting, KeyspaceName};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::ConfigSource;
-use crate::{command_error::CommandError, storage_target::StorageTarget};
 
 /// The default file of redb.
 const DEFAULT_FILE: &str = "data/vvm.redb";

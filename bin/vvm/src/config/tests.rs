@@ -7,8 +7,9 @@ mod tls;
 
 use std::{path::PathBuf, time::Duration};
 
+use ctl::StorageTarget;
+
 use super::*;
-use crate::storage_target::StorageTarget;
 
 fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)

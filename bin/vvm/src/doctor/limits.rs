@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use ctl::StorageTarget;
 use rustix::process::{Resource, getrlimit};
 use vvm::AppSettings;
 
 use super::finding::Finding;
-use crate::{config::VvmConfig, serve, storage_target::StorageTarget};
+use crate::{config::VvmConfig, serve};
 
 /// Files with a limit of memory for this process, in bytes: those of the versions 2 and 1 of
 /// control groups, as a container sees them.

@@ -2,10 +2,10 @@
 //! their other settings are safe.
 
 use clock::{Clock, Instant};
+use ctl::cassandra_servers;
 use istorage_cassandra::{CassandraConfig, CommitLogSync, ServerSettings, SettingProblem};
 
 use super::finding::Finding;
-use crate::cassandra_servers;
 
 const COMMIT_LOG: &str = "commit log";
 

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use base::with_causes;
 use clock::{Clock, Instant};
+use ctl::{CommandError, StorageTarget, clock_skew};
 use eventlog::{Deployment, TrustLevel};
 use ielections::{Lease, LockFile, ObservedLease, TtlStore};
 use istorage::{ErrorKind, StorageDriver};
@@ -11,10 +12,7 @@ use sysvvm::{AppName, System};
 use vvm::{AppSettings, NodeSettings};
 
 use super::{finding::Finding, running, servers};
-use crate::{
-    clock_skew, command_error::CommandError, config::VvmConfig, serve,
-    storage_target::StorageTarget,
-};
+use crate::{config::VvmConfig, serve};
 
 /// The most time for the storage.
 const TIMEOUT: Duration = Duration::from_secs(15);

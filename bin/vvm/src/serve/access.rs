@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use http_server::{
+use ctl::CommandError;
+use httpapi::{
     Authenticator, TokenAuthenticator,
     access::{KeySet, TokenRules},
 };
 
-use crate::{command_error::CommandError, config::VvmConfig};
+use crate::config::VvmConfig;
 
 /// The most leeway: clocks that are set by a time service differ by much less.
 const MOST_LEEWAY: Duration = Duration::from_secs(300);

@@ -1,10 +1,11 @@
 //! The files that a node may open: each connection is one.
 
-use http_api::{ClusterSettings, HttpApiSettings};
+use ctl::StorageTarget;
+use httpapi::{ClusterSettings, HttpApiSettings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-use crate::{config::VvmConfig, storage_target::StorageTarget};
+use crate::config::VvmConfig;
 
 /// Files that are no connections of clients or peers: those of the storage, the admin endpoint and
 /// the node itself.

@@ -1,14 +1,14 @@
 //! The killer of a node: ends the process at once.
 
-use crate::command_error::CommandError;
+use ctl::{CommandError, terminal};
 
 /// Ends the process at once, whatever other threads do.
 ///
 /// Exit handlers and the flush of stdout do not run: either can block for ever, and the process
 /// would live on after the end of its lease.
 pub(super) fn kill(why: &str) {
-    crate::say(format!("error: killed: {why}"));
-    crate::logs::finish_at_once();
+    terminal::say(format!("error: killed: {why}"));
+    terminal::finish_at_once();
     #[expect(clippy::disallowed_methods, reason = "the binary ends the process")]
     signal_hook::low_level::exit(i32::from(CommandError::KILLED));
 }
@@ -35,7 +35,7 @@ mod tests {
     fn a_process_is_killed_although_its_stderr_is_not_read() {
         if processes::is_child() {
             for _ in 0..100_000 {
-                crate::say(
+                terminal::say(
                     "a line that is not read; all lines together are larger than the buffer of a pipe",
                 );
             }

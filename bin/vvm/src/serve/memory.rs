@@ -1,10 +1,11 @@
 //! The memory that a node may take.
 
-use http_api::HttpApiSettings;
+use ctl::StorageTarget;
+use httpapi::HttpApiSettings;
 use processor::{KNOWN_ROWS_BYTES, SeriesPolicy};
 use vvm::AppSettings;
 
-use crate::{config::VvmConfig, storage_target::StorageTarget};
+use crate::config::VvmConfig;
 
 /// Returns the most memory that the node may take, in bytes.
 ///

@@ -54,10 +54,8 @@ mod tests {
     use vvm::{Node, NodeSettings, Service, ServiceError, Vvm};
 
     use super::{is_child, run};
-    use crate::{
-        serve::{run_provided, supervisor::Supervisor},
-        signals::Signals,
-    };
+    use crate::serve::{run_provided, supervisor::Supervisor};
+    use ctl::terminal::Signals;
 
     /// A service that does not end when it is told to stop.
     #[derive(Debug)]

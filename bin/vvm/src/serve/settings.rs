@@ -6,6 +6,7 @@ mod lease;
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
+use ctl::{CommandError, StorageTarget};
 use eventlog::TrustLevel;
 use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
@@ -15,11 +16,7 @@ use self::{
     lease::{check_lease, culprit},
 };
 use super::{access::NodeAccess, memory::most_memory, tls::NodeTls, traces::NodeTraces};
-use crate::{
-    command_error::CommandError,
-    config::{self, VvmConfig},
-    storage_target::StorageTarget,
-};
+use crate::config::{self, VvmConfig};
 
 /// Checks whether a node could start with a configuration. The storage is not asked.
 ///

@@ -10,6 +10,7 @@ mod socket;
 use std::{convert::Infallible, ffi::OsString, future::pending, time::Duration};
 
 use clock::{Clock, Instant};
+use ctl::CommandError;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,6 @@ use self::{
     notices::{Notices, Reloads, Seen},
     socket::NotifySocket,
 };
-use crate::command_error::CommandError;
 
 /// The interval at which the state of the node is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);

@@ -1,8 +1,9 @@
 //! TLS of the ports, from the configuration.
 
-use http_server::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
+use ctl::CommandError;
+use httpapi::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
 
-use crate::{command_error::CommandError, config::VvmConfig};
+use crate::config::VvmConfig;
 
 /// TLS of the ports that have it.
 #[derive(Clone, Debug, Default)]

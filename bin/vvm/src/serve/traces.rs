@@ -3,6 +3,10 @@
 mod export;
 mod queue;
 
+use ctl::{
+    CommandError,
+    client::{ConnectionArgs, ConnectionFile, NodeAddress, NodeTarget},
+};
 use opentelemetry::{KeyValue, global};
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::{
@@ -12,12 +16,7 @@ use opentelemetry_sdk::{
 use vvm::{NodeSettings, StopShare};
 
 use self::export::SpanExport;
-use crate::{
-    cli::{ConnectionArgs, NodeAddress},
-    command_error::CommandError,
-    config::{TracesConfig, VvmConfig},
-    node_client::{ConnectionFile, NodeTarget},
-};
+use crate::config::{TracesConfig, VvmConfig};
 
 /// The place to which a node exports its spans, and the part of the requests that has spans.
 pub(crate) struct NodeTraces {

@@ -27,10 +27,11 @@ const HOMES: &[&str] = &[
     // The task that proves that the runtime of requests is alive, and the variables of the
     // supervisor.
     "bin/vvm/src/serve/supervisor.rs",
-    // The thread that writes logs.
+    // The variable with the filter of the log, and the thread that writes lines.
     "bin/vvm/src/logs.rs",
+    "crates/ctl/src/terminal/stderr.rs",
     // The connection of a client.
-    "bin/vvm/src/node_client.rs",
+    "crates/ctl/src/client/node_client.rs",
     // The thread that writes, and the threads that read.
     "crates/istorage-redb/src/engine.rs",
     // The thread that renders metrics.

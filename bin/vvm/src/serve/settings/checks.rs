@@ -2,13 +2,10 @@
 
 use std::net::SocketAddr;
 
-use http_server::READ_BYTES;
+use ctl::{CommandError, StorageTarget};
+use httpapi::READ_BYTES;
 
-use crate::{
-    command_error::CommandError,
-    config::{VvmConfig, without_login},
-    storage_target::StorageTarget,
-};
+use crate::config::{VvmConfig, without_login};
 
 /// Refuses an address that other machines can reach, unless the configuration allows it, or clients
 /// need tokens. Clients of the admin endpoint may need certificates instead.

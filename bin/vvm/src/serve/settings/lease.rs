@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
+use ctl::{CommandError, StorageTarget};
 use eventlog::TrustLevel;
 use ielections::{Budget, Timing};
 use vvm::{InvalidNodeSettings, NodeSettings};
 
-use crate::{
-    command_error::CommandError,
-    config::{NodeConfig, Seconds, VvmConfig},
-    storage_target::StorageTarget,
-};
+use crate::config::{NodeConfig, Seconds, VvmConfig};
 
 /// The least difference of clocks that a lease must allow for at trust level 2, where the clocks of
 /// several servers judge expiry. `vvm storage verify` reports a difference only above this time, so

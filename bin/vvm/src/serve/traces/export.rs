@@ -8,6 +8,7 @@ use std::{mem, time::Duration};
 
 use async_trait::async_trait;
 use clock::Clock;
+use ctl::client::{NodeClient, NodeRequest, NodeTarget};
 use hyper::{
     Method,
     header::{CONTENT_TYPE, HeaderValue},
@@ -28,7 +29,6 @@ use tracing::{info, warn};
 use vvm::{Node, Service, ServiceError};
 
 use super::queue::counter;
-use crate::node_client::{NodeClient, NodeRequest, NodeTarget};
 
 /// The most spans in a request.
 const BATCH: usize = 512;

@@ -1,0 +1,23 @@
+//! The HTTP client of the commands: the address of a node, the connection to it, and its answers.
+
+mod address;
+mod answer;
+mod connection_args;
+mod no_answer;
+mod node_client;
+mod read_ahead;
+mod streamed_answer;
+mod target;
+
+pub use self::{
+    address::NodeAddress,
+    answer::NodeAnswer,
+    connection_args::{ConnectionArgs, ConnectionFile, TargetError},
+    no_answer::NoAnswer,
+    node_client::{NodeClient, NodeRequest},
+    target::NodeTarget,
+};
+pub(crate) use self::{
+    read_ahead::{PieceReceiver, read_ahead},
+    streamed_answer::StreamedAnswer,
+};

@@ -1,0 +1,422 @@
+//! `vvm inspect`: the rows of a storage, read by a node or by the command itself. Both give the
+//! same lines.
+
+use std::{ops::ControlFlow, pin::pin, process::ExitCode, sync::Arc};
+
+use clap::{Args, Subcommand};
+use clock::Clock;
+use futures::{
+    TryStreamExt,
+    future::{Either, select},
+};
+use httpapi::inspect::{InspectError, Inspector, View};
+use serde_json::Value;
+use sysvvm::AppName;
+
+use crate::{
+    CommandError, NodeConfiguration,
+    client::{
+        ConnectionArgs, NodeAddress, NodeRequest, NodeTarget, PieceReceiver, StreamedAnswer,
+        read_ahead,
+    },
+    named_storage::{NamedStorage, OPEN_TIME, StorageArgs},
+    storage_target::StorageTarget,
+    terminal::{StdoutPrinter, print_piece, say},
+};
+
+/// The help text of `vvm inspect`.
+const INSPECT_HELP: &str = "\
+    Without --storage and --config a command asks a running node. With one of them it reads the storage itself: Cassandra \
+    and DynamoDB also while nodes work, a redb file only while no node uses it. Nothing is ever written. A damaged row is a \
+    line with the reason.\n\n\
+    Exit codes: 0 the view is whole; 1 the view ended early, or its application, partition or keyspace does not exist; 2 wrong usage; 3 wrong configuration, or \
+    the storage holds data of another program or version; 4 the node or the storage could not be reached.";
+
+#[derive(Debug, Subcommand)]
+#[command(after_long_help = INSPECT_HELP)]
+pub enum InspectCommand {
+    /// List the applications, with their numbers, keyspaces, trust levels and tables.
+    Apps(InspectArgs),
+    /// List the owner and the epoch of each partition.
+    Partitions(InspectArgs),
+    /// List the leases of the seats, the members of the cluster, and the pause of balancing.
+    Leases(InspectArgs),
+    /// Show the log of a partition.
+    Plog {
+        /// The partition.
+        #[arg(long, value_name = "NUMBER")]
+        partition: u16,
+
+        #[command(flatten)]
+        rows: AppRowsArgs,
+    },
+    /// Show the log of a workspace.
+    Wlog {
+        /// The workspace.
+        #[arg(long, value_name = "NUMBER")]
+        ws: u64,
+
+        #[command(flatten)]
+        rows: AppRowsArgs,
+    },
+    /// Show the records of a workspace.
+    Records {
+        /// The workspace.
+        #[arg(long, value_name = "NUMBER")]
+        ws: u64,
+
+        #[command(flatten)]
+        rows: AppRowsArgs,
+    },
+    /// Show the stored numbers: offsets of partitions and series of document numbers, or the
+    /// sequences of a workspace.
+    Numbers {
+        /// The application.
+        #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+        app: String,
+
+        /// The workspace.
+        #[arg(long, value_name = "NUMBER")]
+        ws: Option<u64>,
+
+        #[command(flatten)]
+        args: InspectArgs,
+    },
+    /// Show the rows of storage partitions, as they are stored.
+    Rows {
+        /// The keyspace, as `vvm inspect apps` lists it. The system keyspace is `sysvvm`, unless
+        /// the configuration has another name.
+        #[arg(long, value_name = "NAME")]
+        keyspace: String,
+
+        /// The key of one partition, in hexadecimal. Without it all partitions are shown.
+        #[arg(long, value_name = "HEX", conflicts_with = "prefix")]
+        key: Option<String>,
+
+        /// The first bytes of the keys of the partitions, in hexadecimal.
+        #[arg(long, value_name = "HEX")]
+        prefix: Option<String>,
+
+        /// The first clustering columns in the partition, in hexadecimal.
+        #[arg(long, value_name = "HEX", requires = "key")]
+        from: Option<String>,
+
+        /// The most rows.
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = limit)]
+        limit: usize,
+
+        #[command(flatten)]
+        args: InspectArgs,
+    },
+}
+
+/// A part of the rows of an application.
+#[derive(Debug, Args)]
+pub struct AppRowsArgs {
+    /// The application.
+    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+    app: String,
+
+    /// The first offset, from 1 on, or the first id.
+    #[arg(long, value_name = "NUMBER")]
+    from: Option<u64>,
+
+    /// The most lines.
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = limit)]
+    limit: usize,
+
+    #[command(flatten)]
+    args: InspectArgs,
+}
+
+/// The arguments that all views have.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// The admin endpoint of a node. The default is the address in VVM__ADMIN__LISTEN, or else
+    /// 127.0.0.1:55555.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["storage", "config"])]
+    admin: Option<NodeAddress>,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+
+    /// Print each line as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+impl InspectCommand {
+    fn args(&self) -> &InspectArgs {
+        match self {
+            InspectCommand::Apps(args)
+            | InspectCommand::Partitions(args)
+            | InspectCommand::Leases(args)
+            | InspectCommand::Numbers { args, .. }
+            | InspectCommand::Rows { args, .. } => args,
+            InspectCommand::Plog { rows, .. }
+            | InspectCommand::Wlog { rows, .. }
+            | InspectCommand::Records { rows, .. } => &rows.args,
+        }
+    }
+
+    /// Whether the lines are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.args().json
+    }
+
+    /// The name of the view, and its query.
+    fn view(&self) -> (&'static str, String) {
+        let with =
+            |owner: &str, number: u64, AppRowsArgs { app, from, limit, .. }: &AppRowsArgs| {
+                let from = from.map(|from| format!("&from={from}")).unwrap_or_default();
+                format!("app={app}&{owner}={number}&limit={limit}{from}")
+            };
+        match self {
+            InspectCommand::Apps(_) => ("apps", String::new()),
+            InspectCommand::Partitions(_) => ("partitions", String::new()),
+            InspectCommand::Leases(_) => ("leases", String::new()),
+            InspectCommand::Plog { partition, rows } => {
+                ("plog", with("partition", (*partition).into(), rows))
+            }
+            InspectCommand::Wlog { ws, rows } => ("wlog", with("ws", *ws, rows)),
+            InspectCommand::Records { ws, rows } => ("records", with("ws", *ws, rows)),
+            InspectCommand::Numbers { app, ws, .. } => {
+                let ws = ws.map(|ws| format!("&ws={ws}")).unwrap_or_default();
+                ("numbers", format!("app={app}{ws}"))
+            }
+            InspectCommand::Rows { keyspace, key, prefix, from, limit, .. } => {
+                let parts = [("key", key), ("prefix", prefix), ("from", from)];
+                let parts = parts.iter().filter_map(|(name, bytes)| {
+                    bytes.as_ref().map(|bytes| format!("&{name}={bytes}"))
+                });
+                let parts: String = parts.collect();
+                ("rows", format!("keyspace={keyspace}&limit={limit}{parts}"))
+            }
+        }
+    }
+}
+
+fn limit(text: &str) -> Result<usize, &'static str> {
+    let limit = text.parse().ok().filter(|limit| *limit > 0);
+    limit.ok_or("a number of lines of 1 or more is expected")
+}
+
+/// The bytes that the command reads ahead of its reader. A pager takes a page, and nothing while
+/// its user reads. The node would end such an answer, and sends only a few views at the same time.
+const AHEAD: u32 = 32 << 20;
+
+/// What to do if the reader of the command is too slow for a large view.
+const SLOW: &str = "write the output to a file, and read the file";
+
+pub(crate) async fn run(
+    command: InspectCommand,
+    node: NodeConfiguration,
+) -> Result<ExitCode, CommandError> {
+    let args = command.args();
+    let (name, query) = command.view();
+    // The command line is checked before anybody is asked. The view names its own parameter.
+    if let InspectCommand::Plog { rows, .. } | InspectCommand::Wlog { rows, .. } = &command
+        && rows.from == Some(0)
+    {
+        return Err(CommandError::usage("--from 0: the first event of a log has the offset 1"));
+    }
+    let view = View::parse(name, Some(&query));
+    let view = view.map_err(|error| CommandError::usage(error.to_string()))?;
+    let (count, hint) = if args.storage.is_given() {
+        offline(args, node, view).await?
+    } else {
+        (online(args, node, &format!("/inspect/{name}?{query}")).await?, None)
+    };
+    if count == 0 {
+        say(nothing(&command));
+    }
+    if let Some(hint) = hint {
+        say(hint);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for people that names the view without lines. A workspace that does not exist has no
+/// rows, as a new one.
+fn nothing(command: &InspectCommand) -> String {
+    let from = |from: Option<u64>| from.map(|from| format!(" from {from} on")).unwrap_or_default();
+    match command {
+        InspectCommand::Plog { partition, rows } => {
+            let (app, from) = (&rows.app, from(rows.from));
+            format!("the log of partition {partition} of {app} has no events{from}")
+        }
+        InspectCommand::Wlog { ws, rows } => {
+            let (app, from) = (&rows.app, from(rows.from));
+            format!("the log of workspace {ws} of {app} has no events{from}")
+        }
+        InspectCommand::Records { ws, rows } => {
+            let (app, from) = (&rows.app, from(rows.from));
+            format!("workspace {ws} of {app} has no records{from}")
+        }
+        _ => "the view has no rows".to_owned(),
+    }
+}
+
+/// Shows the lines that a node sends, and returns their number.
+async fn online(
+    args: &InspectArgs,
+    node: NodeConfiguration,
+    path: &str,
+) -> Result<usize, CommandError> {
+    let node = node.admin_target(args.admin.clone(), &args.connection)?;
+    let mut answer = StreamedAnswer::open(&node, NodeRequest::get(path), SLOW).await?;
+    let (ahead, pieces) = read_ahead(AHEAD);
+    let read = pin!(async move {
+        while let Some(piece) = answer.next().await? {
+            if !ahead.send(piece).await {
+                break;
+            }
+        }
+        Ok(())
+    });
+    match select(read, pin!(show_pieces(args, &node, pieces))).await {
+        Either::Left((read, shown)) => {
+            let count = shown.await?;
+            read.map(|()| count)
+        }
+        Either::Right((count, _)) => count,
+    }
+}
+
+/// Shows the lines in the pieces of an answer, and returns their number.
+async fn show_pieces(
+    args: &InspectArgs,
+    node: &NodeTarget,
+    mut pieces: PieceReceiver,
+) -> Result<usize, CommandError> {
+    let mut printer = StdoutPrinter::default();
+    // The beginning of a line.
+    let mut rest = Vec::new();
+    let mut count = 0;
+    while let Some(piece) = pieces.next().await {
+        let mut text = String::new();
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            rest.extend_from_slice(part);
+            if rest.ends_with(b"\n") {
+                let line = serde_json::from_slice(&rest).map_err(|error| {
+                    CommandError::unfinished(format!("{node} sent no JSON: {error}"))
+                })?;
+                text += &text_of(args, &line);
+                count += 1;
+                rest.clear();
+            }
+        }
+        if printer.print(&text).await?.is_break() {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+/// Shows the lines that the command reads itself. Returns their number, and a hint if rows may be
+/// missing because the application was imported.
+async fn offline(
+    args: &InspectArgs,
+    node: NodeConfiguration,
+    view: View,
+) -> Result<(usize, Option<String>), CommandError> {
+    let advice = "ask the node: `vvm inspect` with --admin";
+    let storage = NamedStorage::of(&args.storage, node, advice)?;
+    let clock = Clock::system();
+    let deadline = clock.now() + OPEN_TIME;
+    let driver = storage.target.open_for_reading(clock.clone(), deadline).await;
+    let advice = "ask the node: leave out --storage and --config, and give --admin";
+    let driver = driver.map_err(|error| storage.not_opened(&error, advice))?;
+    let NamedStorage { target, system } = storage;
+    let app = match &view {
+        View::Wlog { app, .. } | View::Records { app, .. } | View::Numbers { app, .. } => {
+            Some(app.clone())
+        }
+        _ => None,
+    };
+    let failed = |error: InspectError| failed(&target, &error);
+    let shown = async {
+        let inspector = Inspector::open(Arc::clone(&driver), system, clock.clone(), deadline).await;
+        let inspector = inspector.map_err(failed)?;
+        let mut lines = inspector.lines(view).await.map_err(failed)?;
+        let (mut count, mut from_events) = (0, 0);
+        while let Some(line) = lines.try_next().await.map_err(failed)? {
+            count += 1;
+            // An import writes the series of document numbers itself.
+            from_events += usize::from(line.get("series").is_none());
+            if show(args, &line)?.is_break() {
+                break;
+            }
+        }
+        let app = app.filter(|_| from_events == 0);
+        let hint = match app {
+            // The view is whole, also if the reason for its emptiness cannot be read.
+            Some(app) if awaits_node(&inspector, &app).await.unwrap_or(false) => Some(format!(
+                "{app} has events, and no node has stored how far it has read them: after an import, \
+                 the logs of workspaces, the records and the numbers appear after a node has started \
+                 with {app}"
+            )),
+            _ => None,
+        };
+        Ok((count, hint))
+    };
+    let shown = shown.await;
+    driver.close().await;
+    shown
+}
+
+/// Whether the application has events, and no node has stored how far it has read them. An import
+/// writes the logs of the partitions, and a node writes all rows that follow from them.
+async fn awaits_node(inspector: &Inspector, app: &AppName) -> Result<bool, InspectError> {
+    let mut numbers = inspector.lines(View::Numbers { app: app.clone(), ws: None }).await?;
+    while let Some(line) = numbers.try_next().await? {
+        if line.get("nextOffset").is_some() {
+            return Ok(false);
+        }
+    }
+    for partition in 0..=u16::MAX {
+        let first = View::Plog { app: app.clone(), partition, from: 1, limit: 1 };
+        let mut events = match inspector.lines(first).await {
+            Err(InspectError::NoPartition { .. }) => break,
+            events => events?,
+        };
+        if events.try_next().await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Prints a line. `Break` means that nobody reads the lines that follow.
+fn show(args: &InspectArgs, line: &Value) -> Result<ControlFlow<()>, CommandError> {
+    print_piece(&text_of(args, line))
+}
+
+/// A line as JSON, or for people: the name and the value of each field.
+fn text_of(args: &InspectArgs, line: &Value) -> String {
+    if args.json {
+        return format!("{line}\n");
+    }
+    let field = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{name}={text}"),
+        value => format!("{name}={value}"),
+    };
+    let fields = line.as_object().map(|fields| fields.iter().map(field).collect::<Vec<_>>());
+    fields.unwrap_or_default().join("  ") + "\n"
+}
+
+fn failed(target: &StorageTarget, error: &InspectError) -> CommandError {
+    let what = format!("cannot read {target}");
+    match error {
+        InspectError::System(error @ sysvvm::Error::DoesNotExist { .. }) => {
+            CommandError::unfinished(format!("{error}{}", CommandError::choose_app(error)))
+        }
+        error @ InspectError::NoPartition { .. } => CommandError::unfinished(error.to_string()),
+        InspectError::System(error) => CommandError::system(&what, error),
+        InspectError::Storage(error) => CommandError::storage(&what, error),
+        error => CommandError::unfinished(format!("{what}: {}", base::with_causes(error))),
+    }
+}

@@ -1,0 +1,16 @@
+//! What commands and the program say at the terminal, and the signals that they get from there.
+
+mod progress;
+mod signals;
+mod stderr;
+mod stdout;
+
+pub(crate) use self::{
+    progress::{byte_bar, progress_bar, step},
+    stdout::{StdoutPrinter, print_piece},
+};
+pub use self::{
+    signals::Signals,
+    stderr::{finish, finish_at_once, say, send},
+    stdout::print,
+};
