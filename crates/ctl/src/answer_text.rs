@@ -1,6 +1,6 @@
 //! The answer of a node as text, for a person.
 
-use comfy_table::{Table, presets::UTF8_BORDERS_ONLY};
+use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use serde_json::Value;
 
 /// A partition with more unflushed events needs attention: after a crash, reading so many events
@@ -22,16 +22,23 @@ pub(crate) fn table_of<const N: usize>(
     titles: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {
-    let mut table = table(titles);
-    for row in rows {
-        table.add_row(row);
-    }
-    format!("{table}\n")
+    table_with_numbers(titles, N, rows)
 }
 
-/// Makes a table for a person.
-pub(crate) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+/// Returns a table whose columns from this one on are aligned as numbers.
+pub(crate) fn table_with_numbers<const N: usize>(
+    titles: [&str; N],
+    first: usize,
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_header(header);
+    table.load_style(UTF8_BORDERS_ONLY).set_header(titles);
+    rows.for_each(|row| {
+        table.add_row(row);
+    });
     table
+        .column_iter_mut()
+        .skip(first)
+        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    format!("{table}\n")
 }

@@ -2,7 +2,6 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use comfy_table::{CellAlignment, Table};
 use ielections::Budget;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,7 +11,9 @@ use super::{
     latency::{OperationLatency, as_seconds},
     trials::times,
 };
-use crate::{CommandError, answer_text::table, clock_skew::ClockSkew, terminal::print};
+use crate::{
+    CommandError, answer_text::table_with_numbers, clock_skew::ClockSkew, terminal::print,
+};
 
 /// The times in which seats were without a leader.
 #[derive(Clone, Debug, Serialize)]
@@ -61,68 +62,35 @@ impl Verification {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("Storage: {}\n\n{}\n", self.storage, self.trials());
+        let report = &self.report;
+        let mut parts = vec![format!("Storage: {}\n", self.storage), trials(report)];
         if !self.latencies.is_empty() {
-            text.push_str(&format!("\n{}\n", self.times()));
+            let row =
+                |it: &OperationLatency| [it.operation.to_owned(), millis(it.p50), millis(it.p99)];
+            let rows = self.latencies.iter().map(row);
+            parts.push(table_with_numbers(["operation", "p50", "p99"], 1, rows));
         }
         if !self.takeovers.is_empty() {
-            text.push_str(&format!("\n{}\n", self.takeovers()));
+            let row = |it: &TakeoverTimes| {
+                let name = format!("{} ({})", it.after, times(it.times));
+                [name, millis(it.median), millis(it.worst)]
+            };
+            let rows = self.takeovers.iter().map(row);
+            parts.push(table_with_numbers(["takeover", "median", "worst"], 1, rows));
         }
         if let Some(budget) = &self.lease {
-            text.push_str(&format!("\n{}\n", lease(budget)));
+            let rows = lease_times(budget).map(|(_, what, time)| [what.to_owned(), seconds(time)]);
+            parts.push(table_with_numbers(["lease", "time"], 1, rows.into_iter()));
         }
-        if let Some(skew) = self.skew {
-            text.push_str(&format!("\n{skew}.\n"));
-        }
+        parts.extend(self.skew.map(|skew| format!("{skew}.\n")));
         if !self.advice.is_empty() {
-            text.push_str(&format!("\n* {}\n", self.advice.join("\n* ")));
+            parts.push(format!("* {}\n", self.advice.join("\n* ")));
         }
-        let report = &self.report;
-        text.push_str(&format!(
-            "\n{} passed, {} failed, {} ignored, in {:.1} s\n",
-            report.passed(),
-            report.failed(),
-            report.ignored(),
-            report.took.as_secs_f64()
-        ));
-        text
-    }
-
-    fn trials(&self) -> Table {
-        let mut table = table(["trial", "result", "time"]);
-        for trial in &self.report.trials {
-            let result = match &trial.conclusion {
-                Conclusion::Passed => "passed".to_owned(),
-                Conclusion::Ignored(reason) => format!("ignored: {reason}"),
-                Conclusion::Failed(why) => format!("FAILED: {why}"),
-            };
-            table.add_row([
-                trial.name.to_owned(),
-                result,
-                format!("{:.2} s", trial.took.as_secs_f64()),
-            ]);
-        }
-        align_right(&mut table, &[2]);
-        table
-    }
-
-    fn times(&self) -> Table {
-        let mut table = table(["operation", "p50", "p99"]);
-        for latency in &self.latencies {
-            table.add_row([latency.operation.to_owned(), millis(latency.p50), millis(latency.p99)]);
-        }
-        align_right(&mut table, &[1, 2]);
-        table
-    }
-
-    fn takeovers(&self) -> Table {
-        let mut table = table(["takeover", "median", "worst"]);
-        for takeovers in &self.takeovers {
-            let name = format!("{} ({})", takeovers.after, times(takeovers.times));
-            table.add_row([name, millis(takeovers.median), millis(takeovers.worst)]);
-        }
-        align_right(&mut table, &[1, 2]);
-        table
+        let [passed, failed, ignored] = [report.passed(), report.failed(), report.ignored()];
+        let took = report.took.as_secs_f64();
+        parts
+            .push(format!("{passed} passed, {failed} failed, {ignored} ignored, in {took:.1} s\n"));
+        parts.join("\n")
     }
 
     fn json(&self) -> Value {
@@ -176,23 +144,22 @@ fn lease_times(budget: &Budget) -> [(&'static str, &'static str, Duration); 5] {
     ]
 }
 
-fn lease(budget: &Budget) -> Table {
-    let mut table = table(["lease", "time"]);
-    for (_, what, time) in lease_times(budget) {
-        table.add_row([what.to_owned(), format!("{:.2} s", time.as_secs_f64())]);
-    }
-    align_right(&mut table, &[1]);
-    table
+fn trials(report: &Report) -> String {
+    let rows = report.trials.iter().map(|trial| {
+        let result = match &trial.conclusion {
+            Conclusion::Passed => "passed".to_owned(),
+            Conclusion::Ignored(reason) => format!("ignored: {reason}"),
+            Conclusion::Failed(why) => format!("FAILED: {why}"),
+        };
+        [trial.name.to_owned(), result, seconds(trial.took)]
+    });
+    table_with_numbers(["trial", "result", "time"], 2, rows)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
 }
 
 fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
-}
-
-fn align_right(table: &mut Table, columns: &[usize]) {
-    for column in columns {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
 }
