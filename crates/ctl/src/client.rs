@@ -5,6 +5,7 @@ mod answer;
 mod connection_args;
 mod no_answer;
 mod node_client;
+mod path;
 mod read_ahead;
 mod streamed_answer;
 mod target;
@@ -18,6 +19,7 @@ pub use self::{
     target::NodeTarget,
 };
 pub(crate) use self::{
+    path::{path_of_app, query_part},
     read_ahead::{PieceReceiver, read_ahead},
     streamed_answer::StreamedAnswer,
 };

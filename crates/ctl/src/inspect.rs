@@ -17,7 +17,7 @@ use crate::{
     CommandError, NodeConfiguration,
     client::{
         ConnectionArgs, NodeAddress, NodeRequest, NodeTarget, PieceReceiver, StreamedAnswer,
-        read_ahead,
+        query_part, read_ahead,
     },
     named_storage::{NamedStorage, OPEN_TIME, StorageArgs},
     storage_target::StorageTarget,
@@ -73,7 +73,7 @@ pub enum InspectCommand {
     Numbers {
         /// The application.
         #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
-        app: String,
+        app: AppName,
 
         /// The workspace.
         #[arg(long, value_name = "NUMBER")]
@@ -115,7 +115,7 @@ pub enum InspectCommand {
 pub struct AppRowsArgs {
     /// The application.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
-    app: String,
+    app: AppName,
 
     /// The first offset, from 1 on, or the first id.
     #[arg(long, value_name = "NUMBER")]
@@ -169,30 +169,24 @@ impl InspectCommand {
 
     /// The name of the view, and its query.
     fn view(&self) -> (&'static str, String) {
-        let with =
-            |owner: &str, number: u64, AppRowsArgs { app, from, limit, .. }: &AppRowsArgs| {
-                let from = from.map(|from| format!("&from={from}")).unwrap_or_default();
-                format!("app={app}&{owner}={number}&limit={limit}{from}")
-            };
+        let query = |of: &str, number: u64, AppRowsArgs { app, from, limit, .. }: &AppRowsArgs| {
+            format!("app={app}&{of}={number}&limit={limit}") + &query_part("from", *from)
+        };
         match self {
             InspectCommand::Apps(_) => ("apps", String::new()),
             InspectCommand::Partitions(_) => ("partitions", String::new()),
             InspectCommand::Leases(_) => ("leases", String::new()),
             InspectCommand::Plog { partition, rows } => {
-                ("plog", with("partition", (*partition).into(), rows))
+                ("plog", query("partition", (*partition).into(), rows))
             }
-            InspectCommand::Wlog { ws, rows } => ("wlog", with("ws", *ws, rows)),
-            InspectCommand::Records { ws, rows } => ("records", with("ws", *ws, rows)),
+            InspectCommand::Wlog { ws, rows } => ("wlog", query("ws", *ws, rows)),
+            InspectCommand::Records { ws, rows } => ("records", query("ws", *ws, rows)),
             InspectCommand::Numbers { app, ws, .. } => {
-                let ws = ws.map(|ws| format!("&ws={ws}")).unwrap_or_default();
-                ("numbers", format!("app={app}{ws}"))
+                ("numbers", format!("app={app}{}", query_part("ws", *ws)))
             }
             InspectCommand::Rows { keyspace, key, prefix, from, limit, .. } => {
                 let parts = [("key", key), ("prefix", prefix), ("from", from)];
-                let parts = parts.iter().filter_map(|(name, bytes)| {
-                    bytes.as_ref().map(|bytes| format!("&{name}={bytes}"))
-                });
-                let parts: String = parts.collect();
+                let parts = parts.map(|(name, bytes)| query_part(name, bytes.as_ref())).concat();
                 ("rows", format!("keyspace={keyspace}&limit={limit}{parts}"))
             }
         }
@@ -242,22 +236,16 @@ pub(crate) async fn run(
 /// A line for people that names the view without lines. A workspace that does not exist has no
 /// rows, as a new one.
 fn nothing(command: &InspectCommand) -> String {
-    let from = |from: Option<u64>| from.map(|from| format!(" from {from} on")).unwrap_or_default();
-    match command {
+    let (of, what, rows) = match command {
         InspectCommand::Plog { partition, rows } => {
-            let (app, from) = (&rows.app, from(rows.from));
-            format!("the log of partition {partition} of {app} has no events{from}")
+            (format!("the log of partition {partition}"), "events", rows)
         }
-        InspectCommand::Wlog { ws, rows } => {
-            let (app, from) = (&rows.app, from(rows.from));
-            format!("the log of workspace {ws} of {app} has no events{from}")
-        }
-        InspectCommand::Records { ws, rows } => {
-            let (app, from) = (&rows.app, from(rows.from));
-            format!("workspace {ws} of {app} has no records{from}")
-        }
-        _ => "the view has no rows".to_owned(),
-    }
+        InspectCommand::Wlog { ws, rows } => (format!("the log of workspace {ws}"), "events", rows),
+        InspectCommand::Records { ws, rows } => (format!("workspace {ws}"), "records", rows),
+        _ => return "the view has no rows".to_owned(),
+    };
+    let from = rows.from.map_or_else(String::new, |from| format!(" from {from} on"));
+    format!("{of} of {} has no {what}{from}", rows.app)
 }
 
 /// Shows the lines that a node sends, and returns their number.

@@ -42,6 +42,7 @@ mod storage_target;
 pub mod terminal;
 mod token;
 mod verify;
+mod workspace_args;
 
 pub use self::{
     command::CtlCommand,

@@ -21,7 +21,10 @@ use sysvvm::AppName;
 use self::event_reader::EventReader;
 use crate::{
     CommandError,
-    client::{ConnectionArgs, NodeAddress, NodeAnswer, NodeClient, NodeRequest, NodeTarget},
+    client::{
+        ConnectionArgs, NodeAddress, NodeAnswer, NodeClient, NodeRequest, NodeTarget, path_of_app,
+        query_part,
+    },
     terminal::{print_piece, say},
 };
 
@@ -42,7 +45,7 @@ pub struct FollowArgs {
 
     /// The application.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
-    app: String,
+    app: AppName,
 
     /// The workspace whose log is followed.
     #[arg(long, value_name = "NUMBER")]
@@ -149,9 +152,7 @@ struct PrintedLog {
 
 impl PrintedLog {
     fn new(args: &FollowArgs) -> Result<PrintedLog, CommandError> {
-        let app: AppName =
-            args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
-        let base = format!("/api/v2/apps/{}/{}", app.owner(), app.name());
+        let base = path_of_app(&args.app);
         let path = match (args.partition, args.ws) {
             (Some(partition), _) => format!("{base}/partitions/{partition}/plog"),
             (None, Some(ws)) => format!("{base}/workspaces/{ws}/wlog"),
@@ -203,10 +204,8 @@ impl PrintedLog {
     }
 
     async fn ask(&self, node: &NodeTarget) -> Result<(NodeClient, Response<Incoming>), String> {
-        let mut path = format!("{}?follow=true&from={}", self.path, self.from);
-        if let Some(left) = self.left {
-            path += &format!("&limit={left}");
-        }
+        let limit = query_part("limit", self.left);
+        let path = format!("{}?follow=true&from={}{limit}", self.path, self.from);
         let mut headers = vec![(ACCEPT, HeaderValue::from_static("text/event-stream"))];
         headers.extend(self.last.map(|last| (LAST_EVENT_ID, last.into())));
         let mut client = NodeClient::connect(node).await.map_err(|error| error.to_string())?;

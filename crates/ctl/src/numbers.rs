@@ -6,13 +6,13 @@ use std::{process::ExitCode, time::Duration};
 use clap::{Args, Subcommand};
 use docnumbers::jiff::Timestamp;
 use serde_json::{Value, json};
-use sysvvm::AppName;
 
 use crate::{
     CommandError,
     answer_text::{array, shown, table_of},
-    client::{ConnectionArgs, NodeAddress, NodeClient, NodeRequest, NodeTarget},
+    client::{NodeAddress, NodeClient, NodeRequest, NodeTarget, path_of_app, query_part},
     terminal::{print, say},
+    workspace_args::WorkspaceArgs,
 };
 
 #[derive(Debug, Subcommand)]
@@ -74,20 +74,8 @@ pub struct NumbersArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8822")]
     node: NodeAddress,
 
-    /// The application.
-    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
-    app: String,
-
-    /// The workspace.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    ws: u64,
-
-    /// Print the result as JSON.
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    connection: ConnectionArgs,
+    workspace: WorkspaceArgs,
 }
 
 /// The most time to wait for an answer. The node itself gives up after `http.command_seconds`.
@@ -96,12 +84,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) async fn run(command: NumbersCommand) -> Result<ExitCode, CommandError> {
     let args = command.args();
     let node = NumbersApi::new(args)?;
-    let (answer, text) = match &command {
-        NumbersCommand::List(_) => {
-            let answer = node.get("").await?;
-            let text = text_of_list(&answer);
-            (answer, text)
-        }
+    let (answer, text_of): (Value, fn(&Value) -> String) = match &command {
+        NumbersCommand::List(_) => (node.get("").await?, text_of_list),
         NumbersCommand::Show { series, .. } => {
             let mut answer = node.get(&path_of(series)?).await?;
             // A full counter has no next number, and its definition is still of use.
@@ -109,8 +93,7 @@ pub(crate) async fn run(command: NumbersCommand) -> Result<ExitCode, CommandErro
                 Ok(next) => next["number"].clone(),
                 Err(why) => json!(format!("none: {why}")),
             };
-            let text = text_of_series(&answer);
-            (answer, text)
+            (answer, text_of_series)
         }
         NumbersCommand::Next { series, count, .. } => {
             let body = json!({ "count": count }).to_string();
@@ -119,20 +102,16 @@ pub(crate) async fn run(command: NumbersCommand) -> Result<ExitCode, CommandErro
             if answer["nearlyFull"] == true {
                 say("warning: the counter will soon need more digits than its template has");
             }
-            let text = text_of_numbers(&answer);
-            (answer, text)
+            (answer, text_of_numbers)
         }
         NumbersCommand::Gaps { series, period, from, limit, .. } => {
-            let mut path = format!("{}/gaps?from={from}&limit={limit}", path_of(series)?);
-            if let Some(period) = period {
-                path += &format!("&period={}", in_query(period)?);
-            }
-            let answer = node.get(&path).await?;
-            let text = text_of_gaps(&answer);
-            (answer, text)
+            let period = query_part("period", period.as_deref().map(in_query).transpose()?);
+            let path = format!("{}/gaps?from={from}&limit={limit}{period}", path_of(series)?);
+            (node.get(&path).await?, text_of_gaps)
         }
     };
-    print(&if args.json { format!("{answer:#}\n") } else { text })?;
+    let as_json = args.workspace.json;
+    print(&if as_json { format!("{answer:#}\n") } else { text_of(&answer) })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -159,11 +138,9 @@ struct NumbersApi {
 
 impl NumbersApi {
     fn new(args: &NumbersArgs) -> Result<NumbersApi, CommandError> {
-        let app: AppName =
-            args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
-        let (owner, name, ws) = (app.owner(), app.name(), args.ws);
-        let base = format!("/api/v2/apps/{owner}/{name}/workspaces/{ws}/numbers");
-        Ok(NumbersApi { node: args.connection.target(args.node.clone())?, base })
+        let WorkspaceArgs { app, ws, connection, .. } = &args.workspace;
+        let base = format!("{}/workspaces/{ws}/numbers", path_of_app(app));
+        Ok(NumbersApi { node: connection.target(args.node.clone())?, base })
     }
 
     async fn get(&self, rest: &str) -> Result<Value, CommandError> {

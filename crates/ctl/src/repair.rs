@@ -16,7 +16,7 @@ use sysvvm::AppName;
 use crate::{
     CommandError, NodeConfiguration,
     answer_text::array,
-    client::{ConnectionArgs, NodeAddress, NodeClient, NodeRequest, NodeTarget},
+    client::{ConnectionArgs, NodeAddress, NodeClient, NodeRequest, NodeTarget, query_part},
     terminal::print,
 };
 
@@ -64,16 +64,31 @@ impl RepairCommand {
     }
 }
 
-/// The place of an event, and its numbers.
+/// The partition that is repaired.
 #[derive(Debug, Args)]
-pub struct MarkArgs {
+pub(crate) struct PartitionArgs {
     /// The application.
     #[arg(long, value_name = "OWNER/NAME")]
-    app: String,
+    app: AppName,
 
     /// The partition, as `vvm repair list` shows it.
     #[arg(long, value_name = "NUMBER")]
     partition: u16,
+}
+
+impl PartitionArgs {
+    /// The path of a repair of the partition, with the beginning of its query.
+    fn path(&self, repair: &str) -> String {
+        let PartitionArgs { app, partition } = self;
+        format!("/repairs/{repair}?app={app}&partition={partition}")
+    }
+}
+
+/// The place of an event, and its numbers.
+#[derive(Debug, Args)]
+pub struct MarkArgs {
+    #[command(flatten)]
+    place: PartitionArgs,
 
     /// The offset of the event in the log of the partition, as `vvm repair list` shows it.
     #[arg(long, value_name = "OFFSET")]
@@ -118,13 +133,8 @@ pub struct MarkArgs {
 /// The row in the way of a partition.
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
-    /// The application.
-    #[arg(long, value_name = "OWNER/NAME")]
-    app: String,
-
-    /// The partition, as `vvm repair list` shows it.
-    #[arg(long, value_name = "NUMBER")]
-    partition: u16,
+    #[command(flatten)]
+    place: PartitionArgs,
 
     /// State that no node wrote the row, so that it is not a damaged event. If it was an event, its
     /// content is lost, and its numbers are given again.
@@ -143,13 +153,8 @@ pub struct RemoveArgs {
 /// A row of the stored numbers.
 #[derive(Debug, Args)]
 pub struct NumberArgs {
-    /// The application.
-    #[arg(long, value_name = "OWNER/NAME")]
-    app: String,
-
-    /// The partition, as `vvm repair list` shows it.
-    #[arg(long, value_name = "NUMBER")]
-    partition: u16,
+    #[command(flatten)]
+    place: PartitionArgs,
 
     /// The workspace of the number. Leave this option and --sequence out for the stored offset of
     /// the partition.
@@ -211,13 +216,10 @@ pub(crate) async fn run(
             repair(admin, &path, event.dry_run, event.yes).await?
         }
         RepairCommand::Number { row, .. } => {
-            let path = path_of_number(&row)?;
-            repair(admin, &path, row.dry_run, row.yes).await?
+            repair(admin, &path_of_number(&row), row.dry_run, row.yes).await?
         }
         RepairCommand::Remove { row, .. } => {
-            let app = app_of(&row.app)?;
-            let (partition, foreign) = (row.partition, row.foreign);
-            let path = format!("/repairs/remove?app={app}&partition={partition}&foreign={foreign}");
+            let path = format!("{}&foreign={}", row.place.path("remove"), row.foreign);
             repair(admin, &path, row.dry_run, row.yes).await?
         }
     };
@@ -269,9 +271,8 @@ async fn repair(
 }
 
 fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
-    let app = app_of(&event.app)?;
-    let MarkArgs { partition, event: plog, ws, offset, .. } = event;
-    let mut path = format!("/repairs/mark?app={app}&partition={partition}&event={plog}");
+    let MarkArgs { place, event: plog, ws, offset, .. } = event;
+    let mut path = format!("{}&event={plog}", place.path("mark"));
     path += &match (ws, offset) {
         (Some(ws), Some(offset)) => format!("&ws={ws}&offset={offset}"),
         _ => "&fencing=true".to_owned(),
@@ -291,20 +292,11 @@ fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
     Ok(path)
 }
 
-fn path_of_number(row: &NumberArgs) -> Result<String, CommandError> {
-    let (app, partition) = (app_of(&row.app)?, row.partition);
-    let mut path = format!("/repairs/number?app={app}&partition={partition}");
-    if let (Some(ws), Some(sequence)) = (row.ws, row.sequence) {
-        path += &format!("&ws={ws}&sequence={sequence}");
-    }
-    if let Some(number) = row.number {
-        path += &format!("&number={number}");
-    }
-    Ok(path)
-}
-
-fn app_of(text: &str) -> Result<AppName, CommandError> {
-    text.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))
+fn path_of_number(row: &NumberArgs) -> String {
+    row.place.path("number")
+        + &query_part("ws", row.ws)
+        + &query_part("sequence", row.sequence)
+        + &query_part("number", row.number)
 }
 
 /// The number that the repair of a number stores.

@@ -5,13 +5,13 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
-use sysvvm::AppName;
 
 use crate::{
     CommandError, NodeConfiguration,
     answer_text::{array, shown, table_of},
-    client::{ConnectionArgs, NodeAddress, NodeClient, NodeRequest},
+    client::{NodeAddress, NodeClient, NodeRequest},
     terminal::print,
+    workspace_args::WorkspaceArgs,
 };
 
 #[derive(Debug, Subcommand)]
@@ -22,13 +22,6 @@ pub enum SequencesCommand {
     Show(SequencesArgs),
 }
 
-impl SequencesCommand {
-    fn args(&self) -> &SequencesArgs {
-        let SequencesCommand::Show(args) = self;
-        args
-    }
-}
-
 #[derive(Debug, Args)]
 pub struct SequencesArgs {
     /// The admin endpoint of the node that owns the partition. The default is the address in
@@ -36,41 +29,24 @@ pub struct SequencesArgs {
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<NodeAddress>,
 
-    /// The application.
-    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
-    app: String,
-
-    /// The workspace.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    ws: u64,
-
-    /// Print the result as JSON.
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    connection: ConnectionArgs,
+    workspace: WorkspaceArgs,
 }
 
 /// The most time to wait for an answer. The node itself gives up sooner.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn run(
-    command: SequencesCommand,
+    SequencesCommand::Show(SequencesArgs { admin, workspace }): SequencesCommand,
     node: NodeConfiguration,
 ) -> Result<ExitCode, CommandError> {
-    let args = command.args();
-    let answer = stored(args, node).await?;
-    print(&if args.json { format!("{answer:#}\n") } else { text_of(&answer) })?;
+    let WorkspaceArgs { app, ws, json, connection } = workspace;
+    let admin = &node.admin_target(admin, &connection)?;
+    let path = format!("/sequences?app={app}&ws={ws}");
+    let answer = NodeClient::ask(admin, NodeRequest::get(&path), ANSWER_TIMEOUT).await?;
+    let answer = answer.object(admin)?;
+    print(&if json { format!("{answer:#}\n") } else { text_of(&answer) })?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn stored(args: &SequencesArgs, node: NodeConfiguration) -> Result<Value, CommandError> {
-    let app: AppName =
-        args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
-    let admin = &node.admin_target(args.admin.clone(), &args.connection)?;
-    let path = format!("/sequences?app={app}&ws={}", args.ws);
-    NodeClient::ask(admin, NodeRequest::get(&path), ANSWER_TIMEOUT).await?.object(admin)
 }
 
 fn text_of(answer: &Value) -> String {

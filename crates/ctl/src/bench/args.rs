@@ -1,6 +1,7 @@
 //! The arguments of `vvm bench`.
 
 use clap::{Args, ValueEnum};
+use sysvvm::AppName;
 
 use crate::client::{ConnectionArgs, NodeAddress};
 
@@ -19,7 +20,7 @@ pub struct BenchArgs {
 
     /// The application. It must have the tables of the demo.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
-    pub(super) app: String,
+    pub(super) app: AppName,
 
     /// The requests that the clients send.
     #[arg(long, value_enum, value_name = "REQUESTS", default_value_t = BenchRequests::Commands)]

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     CommandError,
-    client::{NodeClient, NodeRequest, NodeTarget},
+    client::{NodeClient, NodeRequest, NodeTarget, path_of_app},
 };
 
 /// The most time for a request, with all its tries. A crash of an owner takes less.
@@ -47,8 +47,6 @@ pub(super) struct RequestLoad {
 
 impl RequestLoad {
     pub(super) fn new(args: &BenchArgs, clock: &Clock) -> Result<RequestLoad, CommandError> {
-        let app =
-            args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
         if !(args.zipf.is_finite() && args.zipf >= 0.0) {
             return Err(CommandError::usage("--zipf must be a number from 0 on"));
         }
@@ -65,7 +63,7 @@ impl RequestLoad {
         Ok(RequestLoad {
             nodes: args.connection.targets(&args.nodes)?,
             connections: AtomicUsize::new(0),
-            app,
+            app: args.app.clone(),
             id: format!("bench-{:016x}", clock.random()),
             has_keys: args.keys,
             is_checked: args.check,
@@ -87,8 +85,7 @@ impl RequestLoad {
     }
 
     pub(super) fn base(&self, ws: u64) -> String {
-        let app = &self.app;
-        format!("/api/v2/apps/{}/{}/workspaces/{ws}", app.owner(), app.name())
+        format!("{}/workspaces/{ws}", path_of_app(&self.app))
     }
 
     pub(super) fn path(&self, ws: u64) -> String {
