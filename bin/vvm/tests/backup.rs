@@ -104,7 +104,8 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
     let admin = node.admin.to_string();
     node.stop();
     failed(here, &["backup", "none/of/it", "--admin", &admin], 4, "admin.listen");
-    assert!(!here.join("used").exists() && !here.join("none").exists());
+    assert!(!here.join("used").exists());
+    assert_eq!(fs::read_dir(here.join("none/of")).unwrap().count(), 0);
 
     let before = fs::read(here.join("data/vvm.redb")).unwrap();
     let text = done(here, &offline("backup"));
@@ -141,7 +142,9 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
     fs::write(here.join("cut"), bytes).unwrap();
     failed(here, &["restore", "cut", "--storage", "redb:new/of/it"], 3, "cut off");
     let names = fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name());
-    assert!(names.into_iter().all(|name| !name.to_str().unwrap().contains("new")));
+    let new: Vec<_> = names.filter(|name| name.to_str().unwrap().contains("new")).collect();
+    assert_eq!(new, ["new"]);
+    assert_eq!(fs::read_dir(here.join("new/of")).unwrap().count(), 0);
 }
 
 /// The same full disk gave exit code 1 with a node, and 4 with a file.

@@ -20,7 +20,7 @@ use crate::{
     client::{ConnectionArgs, NodeAddress, NodeRequest, NodeTarget, StreamedAnswer},
     command_error::with_causes_on_lines,
     named_storage::StorageArgs,
-    new_file::{NewFile, NewFolders, check_free},
+    new_file::{NewFile, check_free},
     regular_file::open_regular_file,
     terminal::{byte_bar, print},
 };
@@ -112,7 +112,6 @@ pub(crate) fn run_restore(
     let config = args.storage.redb_file(node)?;
     let file = open_regular_file(&args.file, "the backup")?;
     check_free(&config.path)?;
-    let _folders = NewFolders::above(&config.path);
     let bar = byte_bar();
     let clock = Clock::system();
     let report = restore(bar.wrap_read(file), &config, &clock).map_err(|error| {
@@ -220,7 +219,7 @@ mod tests {
             assert_eq!(error.code(), 1, "{error}");
             assert!(error.to_string().contains(why), "{why}: {error}");
             // Nor is there a file under another name.
-            assert!(!folder.path().join("backups").exists(), "{error}");
+            assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 0, "{error}");
         }
         received(&file, &whole, whole.len()).await.unwrap();
         assert!(fs::read(&file).unwrap() == whole, "the file is not what was sent");

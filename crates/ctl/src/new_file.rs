@@ -1,7 +1,5 @@
 //! A file that gets its name when it is whole.
 
-mod folders;
-
 use std::{
     fmt::Display,
     fs::{self, File, TryLockError},
@@ -15,12 +13,10 @@ use rustix::{
     io::Errno,
 };
 
-pub(crate) use self::folders::NewFolders;
-use self::folders::folder_of;
 use crate::CommandError;
 
-/// A file that is written under another name, `FILE.partial`. Dropping it removes it, and the
-/// folders that were made for it. A file that a command left when it was killed is removed.
+/// A file that is written under another name, `FILE.partial`. Dropping it removes it. A file that a
+/// command left when it was killed is removed.
 ///
 /// Invariant: only this process has the file open, and only its owner may open it. A simpler
 /// version empties the file that is there: a program that has it open, or may open it, reads the
@@ -30,16 +26,14 @@ pub(crate) struct NewFile {
     partial: PathBuf,
     file: File,
     is_published: bool,
-    /// Dropped after the partial file is removed.
-    _folders: NewFolders,
 }
 
 impl NewFile {
     /// Begins the file. Its name must be free. A missing folder is made.
     pub(crate) fn create(path: &Path) -> Result<NewFile, CommandError> {
         check_free(path)?;
-        let mut folders = NewFolders::above(path);
-        folders.make().map_err(|error| failed("make the folder", folder_of(path), error))?;
+        make_folder(folder_of(path))
+            .map_err(|error| failed("make the folder", folder_of(path), error))?;
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
@@ -55,7 +49,7 @@ impl NewFile {
         };
         lock(&file, &partial)?;
         let path = path.to_owned();
-        let new = NewFile { path, partial, file, is_published: false, _folders: folders };
+        let new = NewFile { path, partial, file, is_published: false };
         check_free(&new.path)?;
         Ok(new)
     }
@@ -140,23 +134,30 @@ fn written_already(partial: &Path) -> CommandError {
 /// Gives a file its name, and never replaces another file that was made since the name was free.
 fn give_name(partial: &Path, name: &Path) -> io::Result<()> {
     match renameat_with(CWD, partial, CWD, name, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS) => give_name_slowly(partial, name),
+        Err(Errno::INVAL | Errno::NOSYS) => give_name_by_link(partial, name),
         renamed => Ok(renamed?),
     }
 }
 
-/// As [`give_name`], for a file system that cannot rename in this way. A plain rename replaces
-/// another file.
-fn give_name_slowly(partial: &Path, name: &Path) -> io::Result<()> {
-    match fs::hard_link(partial, name) {
-        Ok(()) => return fs::remove_file(partial),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
-        // The file system has no links either. The rename replaces an empty file of this command.
-        Err(_) => drop(File::create_new(name)?),
-    }
-    fs::rename(partial, name).inspect_err(|_| {
-        let _ = fs::remove_file(name);
-    })
+/// As [`give_name`], for a file system that cannot rename in this way, such as NFS. A plain rename
+/// replaces another file.
+fn give_name_by_link(partial: &Path, name: &Path) -> io::Result<()> {
+    fs::hard_link(partial, name)?;
+    fs::remove_file(partial)
+}
+
+/// Makes a folder and those above it. Each new folder is on the disk in the folder above it.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    let missing = folder.ancestors().take_while(|folder| !folder.exists());
+    let missing: Vec<_> = missing.filter(|folder| !folder.as_os_str().is_empty()).collect();
+    fs::create_dir_all(folder)?;
+    missing.into_iter().try_for_each(|made| File::open(folder_of(made))?.sync_all())
+}
+
+/// The folder of a file, or of a folder.
+fn folder_of(path: &Path) -> &Path {
+    let named = |folder: &&Path| !folder.as_os_str().is_empty();
+    path.parent().filter(named).unwrap_or(Path::new("."))
 }
 
 /// Returns whether a path names an open file.
@@ -265,7 +266,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [from, to, free] = ["from", "to", "free"].map(|name| folder.path().join(name));
         fs::write(&to, "kept").unwrap();
-        for name in [give_name, give_name_slowly] {
+        for name in [give_name, give_name_by_link] {
             fs::write(&from, "new").unwrap();
             assert!(name(&from, &to).is_err());
             assert_eq!(fs::read(&to).unwrap(), b"kept");
@@ -274,22 +275,6 @@ mod tests {
             assert!(!from.exists());
             fs::remove_file(&free).unwrap();
         }
-    }
-
-    /// A backup that failed left the folders that were made for it.
-    #[test]
-    fn a_failure_leaves_no_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("kept")).unwrap();
-        let path = folder.path().join("kept/of/monday/file");
-        drop(NewFile::create(&path).unwrap());
-        assert!(folder.path().join("kept").exists());
-        assert!(!folder.path().join("kept/of").exists());
-        let refused = NewFile::create(&path).unwrap();
-        fs::write(folder.path().join("kept/of/other"), "of another command").unwrap();
-        drop(refused);
-        assert!(folder.path().join("kept/of/other").exists());
-        assert!(!folder.path().join("kept/of/monday").exists());
     }
 
     /// A second command had opened the partial file before the first one gave it its name, and
