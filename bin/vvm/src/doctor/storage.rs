@@ -6,7 +6,7 @@ use base::with_causes;
 use clock::{Clock, Instant};
 use ctl::{CommandError, StorageTarget, clock_skew};
 use eventlog::{Deployment, TrustLevel};
-use ielections::{Lease, LockFile, ObservedLease, TtlStore};
+use ielections::{Lease, ObservedLease, TtlStore};
 use istorage::{ErrorKind, StorageDriver};
 use sysvvm::{AppName, System};
 use vvm::{AppSettings, NodeSettings};
@@ -39,8 +39,7 @@ pub(super) async fn check(
         }
         _ => {}
     }
-    let lock = config.node.folder.join(LockFile::NAME);
-    if target.is_embedded() && running::user_of(&lock).is_some() {
+    if target.is_embedded() && running::node_works_in(&config.node.folder) {
         return vec![in_use()];
     }
     let deadline = clock.now() + TIMEOUT;
