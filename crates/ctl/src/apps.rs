@@ -11,6 +11,7 @@ use vvm::{ChangeLevelError, LevelStep, change_level};
 
 use crate::{
     CommandError, NodeConfiguration,
+    command_error::ExitReason,
     named_storage::{NamedStorage, OPEN_TIME, StorageArgs},
     storage_target::StorageTarget,
     terminal::{print, say},
@@ -116,33 +117,34 @@ fn tell(step: LevelStep) {
 
 fn not_changed(app: &AppName, target: &StorageTarget, error: &ChangeLevelError) -> CommandError {
     let what = format!("the trust level of {app} was not changed in {target}");
-    match error {
+    let reason = match error {
         ChangeLevelError::System(sysvvm::Error::Storage(error)) => {
-            CommandError::storage(&what, error)
+            return CommandError::storage(&what, error);
         }
         ChangeLevelError::Deployment(DeploymentError::Storage(error)) => {
             let what = format!(
                 "the trust level of {app} in {target} may have changed: look at `vvm inspect apps`, or repeat the command"
             );
-            CommandError::storage(&what, error)
+            return CommandError::storage(&what, error);
         }
         ChangeLevelError::NotAcquired(AcquireError::GaveUp(GiveUpReason::Unavailable)) => {
-            CommandError::not_reached(&what, error)
+            ExitReason::Unreachable
         }
         ChangeLevelError::SeatHeld { .. }
         | ChangeLevelError::SeatsTaken
         | ChangeLevelError::System(sysvvm::Error::Owned { .. })
         | ChangeLevelError::Deployment(DeploymentError::ChangeCancelled(_)) => {
-            CommandError::not_acquired(&what, error)
+            ExitReason::NotAcquired
         }
-        ChangeLevelError::LeaseLost(_) => CommandError::lease_lost(&what, error),
+        ChangeLevelError::LeaseLost(_) => ExitReason::LeadershipLost,
         ChangeLevelError::NoKeyspace(_)
         | ChangeLevelError::NotAcquired(_)
         | ChangeLevelError::Settings(_)
         | ChangeLevelError::Lease(_)
         | ChangeLevelError::Deployment(_)
-        | ChangeLevelError::System(_) => CommandError::refused(&what, error),
-    }
+        | ChangeLevelError::System(_) => ExitReason::Config,
+    };
+    CommandError::because(reason, &what, error)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use istorage_redb::{BackupReport, OfflineBackup, RedbConfig, restore, verify_bac
 use crate::{
     CommandError, NodeConfiguration,
     client::{ConnectionArgs, NodeAddress, NodeRequest, NodeTarget, StreamedAnswer},
-    command_error::with_causes_on_lines,
+    command_error::ExitReason,
     named_storage::StorageArgs,
     new_file::{NewFile, check_free},
     regular_file::open_regular_file,
@@ -119,9 +119,7 @@ pub(crate) fn run_restore(
         let what = format!("the restore of {from} to {to} failed");
         match error.kind() {
             // The path, or that of a log, is taken or cannot be used.
-            ErrorKind::Invalid => {
-                CommandError::usage(format!("{what}: {}", with_causes_on_lines(&error)))
-            }
+            ErrorKind::Invalid => CommandError::because(ExitReason::Usage, &what, &error),
             _ => CommandError::storage(&what, &error),
         }
     })?;
@@ -171,8 +169,7 @@ fn not_opened(config: &RedbConfig, path: &Path, error: &istorage::Error) -> Comm
 
 /// The error of a backup that has begun. A node that sends a backup gives the same exit code.
 fn not_copied(config: &RedbConfig, path: &Path, error: &istorage::Error) -> CommandError {
-    let (what, why) = (failed(config, path), with_causes_on_lines(error));
-    CommandError::unfinished(format!("{what}: {why}"))
+    CommandError::because(ExitReason::Failed, &failed(config, path), error)
 }
 
 fn failed(config: &RedbConfig, path: &Path) -> String {

@@ -13,7 +13,6 @@ use std::{
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
-use hyper::StatusCode;
 use serde_json::Value;
 use sysvvm::AppName;
 
@@ -199,33 +198,17 @@ fn is_last(status: &Value, member: &Value) -> bool {
 
 async fn status(admin: &NodeTarget) -> Result<Value, CommandError> {
     let answer = NodeClient::ask(admin, NodeRequest::get("/cluster"), ANSWER_TIMEOUT).await?;
-    // The API has no such path.
-    if answer.status == StatusCode::NOT_FOUND {
-        return Err(answer.not_admin(admin));
-    }
-    let status = answer.object(admin)?;
-    if !status["members"].is_array() {
-        return Err(answer.not_admin(admin));
-    }
-    Ok(status)
+    answer.object_of_admin(admin, |status| status["members"].is_array())
 }
 
-/// Gives an order to the cluster. An admin endpoint also answers 404 if it does not know what the
-/// order names.
+/// Gives an order to the cluster.
 async fn order(admin: &NodeTarget, path: &str) -> Result<Value, CommandError> {
     const MAY_BE_GIVEN: &str =
         "; the order may be given: run `vvm cluster status` before you repeat it";
     let request = NodeRequest::post(path, Bytes::new());
     let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
     let answer = answer.map_err(|error| error.followed_by(MAY_BE_GIVEN))?;
-    if answer.status == StatusCode::NOT_FOUND && !answer.is_of_admin(admin) {
-        return Err(answer.not_admin(admin));
-    }
-    let ordered = answer.object(admin)?;
-    if ordered["ordered"] != true {
-        return Err(answer.not_admin(admin));
-    }
-    Ok(ordered)
+    answer.object_of_admin(admin, |ordered| ordered["ordered"] == true)
 }
 
 /// The member that an operator names by its advertised address, its seat or its id.

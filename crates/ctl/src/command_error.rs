@@ -15,7 +15,7 @@ pub struct CommandError {
 /// The kinds of errors. The number of a kind is its exit code, and is never reused. 0 is success,
 /// and 2 is also the exit code of clap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ExitReason {
+pub(crate) enum ExitReason {
     Failed = 1,
     Usage = 2,
     Config = 3,
@@ -71,7 +71,7 @@ impl CommandError {
             ErrorKind::Invalid | ErrorKind::Corrupt => ExitReason::Config,
             _ => ExitReason::Unreachable,
         };
-        CommandError { reason, message: format!("{what}: {}", with_causes_on_lines(error)) }
+        CommandError::because(reason, what, error)
     }
 
     /// The system keyspace or an application cannot be opened.
@@ -98,26 +98,9 @@ impl CommandError {
         }
     }
 
-    /// The request does not fit what the storage holds, or the configuration.
-    pub(crate) fn refused(what: &str, error: &dyn Error) -> CommandError {
-        CommandError::config(format!("{what}: {}", with_causes_on_lines(error)))
-    }
-
-    /// The storage does not answer.
-    pub(crate) fn not_reached(what: &str, error: &dyn Error) -> CommandError {
-        CommandError::unreachable(format!("{what}: {}", with_causes_on_lines(error)))
-    }
-
-    /// Other nodes hold what the command needs.
-    pub(crate) fn not_acquired(what: &str, error: &dyn Error) -> CommandError {
-        let message = format!("{what}: {}", with_causes_on_lines(error));
-        CommandError { reason: ExitReason::NotAcquired, message }
-    }
-
-    /// The command lost its leases.
-    pub(crate) fn lease_lost(what: &str, error: &dyn Error) -> CommandError {
-        let message = format!("{what}: {}", with_causes_on_lines(error));
-        CommandError { reason: ExitReason::LeadershipLost, message }
+    /// The end for this reason, with the causes of an error.
+    pub(crate) fn because(reason: ExitReason, what: &str, error: &dyn Error) -> CommandError {
+        CommandError { reason, message: format!("{what}: {}", with_causes_on_lines(error)) }
     }
 
     /// The exit code of a process that the killer ended.

@@ -3,7 +3,6 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
-use hyper::StatusCode;
 use serde_json::Value;
 
 use crate::{
@@ -51,23 +50,12 @@ pub(crate) async fn run(
     let admin = node.admin_target(admin, &connection)?;
     let path = if live { "/livez" } else { "/status" };
     let answer = NodeClient::ask(&admin, NodeRequest::get(path), ANSWER_TIMEOUT).await?;
-    // The API has no such path.
-    if answer.status == StatusCode::NOT_FOUND {
-        return Err(answer.not_admin(&admin));
-    }
     if live && answer.status.is_success() {
         print(&format!("{admin}: alive\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let status = answer.object(&admin)?;
-    if !status["node"].is_object() {
-        return Err(answer.not_admin(&admin));
-    }
-    if json {
-        print(&format!("{status:#}\n"))?;
-    } else {
-        print(&status_text(&status))?;
-    }
+    let status = answer.object_of_admin(&admin, |status| status["node"].is_object())?;
+    print(&if json { format!("{status:#}\n") } else { status_text(&status) })?;
     Ok(ExitCode::SUCCESS)
 }
 

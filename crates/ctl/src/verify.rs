@@ -5,15 +5,13 @@ mod advice;
 pub(crate) mod latency;
 mod report;
 pub(crate) mod scratch;
-mod scratch_run;
-mod stop;
 mod subject;
 mod trials;
 
 pub(crate) use self::{
     advice::advice,
     report::{TakeoverTimes, Verification},
-    stop::{StopSignal, unless_stopped},
+    scratch::{StopSignal, unless_stopped},
     subject::ConnectedStorage,
     trials::{filtered, run_trials, times},
 };

@@ -63,6 +63,27 @@ impl NodeAnswer {
         Err(self.refused(node, why))
     }
 
+    /// Returns the JSON object of an admin endpoint, if it is the one that the command wants.
+    ///
+    /// # Errors
+    /// Fails with the reason of the node, or if something else has answered. An admin endpoint also
+    /// answers 404 if it does not know what a request names.
+    pub(crate) fn object_of_admin(
+        &self,
+        admin: &NodeTarget,
+        is_wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value, CommandError> {
+        let is_of_admin = self.json()["code"].is_string() && self.other_port(admin).is_none();
+        if self.status != StatusCode::NOT_FOUND || is_of_admin {
+            let object = self.object(admin)?;
+            if is_wanted(&object) {
+                return Ok(object);
+            }
+        }
+        let why = self.other_port(admin).unwrap_or(SERVER_ANSWERS);
+        Err(CommandError::unreachable(format!("{admin}: {why}")))
+    }
+
     /// The error of a command that the node refused, also if the other port of the node did.
     pub(crate) fn refused(&self, node: &NodeTarget, why: String) -> CommandError {
         match (self.status, self.other_port(node)) {
@@ -82,17 +103,6 @@ impl NodeAnswer {
             (NodePort::Api, "admin") => Some(ADMIN_ANSWERS),
             _ => None,
         }
-    }
-
-    /// Whether an admin endpoint gave this problem: each problem of a node has a code.
-    pub(crate) fn is_of_admin(&self, node: &NodeTarget) -> bool {
-        self.json()["code"].is_string() && self.other_port(node).is_none()
-    }
-
-    /// The error of a command that wants the admin endpoint and reached something else.
-    pub(crate) fn not_admin(&self, node: &NodeTarget) -> CommandError {
-        let why = self.other_port(node).unwrap_or(SERVER_ANSWERS);
-        CommandError::unreachable(format!("{node}: {why}"))
     }
 
     /// Returns the status, with the code of the problem if the answer has one.

@@ -9,7 +9,7 @@ use tck::trial::Trial;
 
 use crate::{
     CommandError, NodeConfiguration, StorageArgs, cassandra_servers, clock_skew,
-    command_error::with_causes_on_lines,
+    command_error::ExitReason,
     terminal::say,
     verify::{
         ConnectedStorage, StopSignal, Verification, advice, filtered, latency, run_trials, scratch,
@@ -99,5 +99,5 @@ async fn measure(
 }
 
 fn unfinished(error: istorage::Error) -> CommandError {
-    CommandError::unfinished(format!("measuring failed: {}", with_causes_on_lines(&error)))
+    CommandError::because(ExitReason::Failed, "measuring failed", &error)
 }
