@@ -1,8 +1,5 @@
 //! The command line.
 
-#[cfg(test)]
-mod documented;
-
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
@@ -140,3 +137,6 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "an IP and a port are expected, such as 127.0.0.1:8822")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
 //! `vvm token`: keys and tokens, without an issuer.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, Permissions},
     io::{self, ErrorKind, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
@@ -195,18 +195,6 @@ fn keygen(KeygenArgs { out, public }: &KeygenArgs) -> Result<(), CommandError> {
     ))
 }
 
-/// Writes a file that does not exist yet. A key that is overwritten cannot be made again.
-fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
-    let failed = |error| unwritten("key file", path, &error);
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
-    let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
-    written.map_err(|error| {
-        let _ = fs::remove_file(path);
-        failed(error)
-    })
-}
-
 /// The error of a file that cannot be written.
 fn unwritten(what: &str, path: &Path, error: &io::Error) -> CommandError {
     let why = match path.parent() {
@@ -218,10 +206,28 @@ fn unwritten(what: &str, path: &Path, error: &io::Error) -> CommandError {
     CommandError::unfinished(format!("cannot write the {what} {}: {why}", path.display()))
 }
 
+/// Writes a line to a temporary file in the folder of `path`. Its name is not yet that of the file.
+fn written(path: &Path, mode: u32, line: &str) -> io::Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let made = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder.unwrap_or(Path::new(".")));
+    // Its error names a path that nobody gave.
+    let mut file = made.map_err(|error| io::Error::from(error.kind()))?;
+    file.write_all(format!("{line}\n").as_bytes())?;
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+/// Writes a file that does not exist yet. A key that is overwritten cannot be made again.
+fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
+    let named = written(path, mode, text).and_then(|file| Ok(file.persist_noclobber(path)?));
+    named.map(drop).map_err(|error| unwritten("key file", path, &error))
+}
+
 /// Writes a token to a file that only its owner can read. A former token is replaced at once, so
 /// that commands that go on find either token. Another file is kept: it may be a key.
 fn write_token(path: &Path, token: &str) -> Result<(), CommandError> {
-    let failed = |error| unwritten("token file", path, &error);
     match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Ok(former) if TokenContent::read(former.trim()).is_ok() => {}
@@ -230,14 +236,8 @@ fn write_token(path: &Path, token: &str) -> Result<(), CommandError> {
             return Err(CommandError::usage(format!("{}: {why}", path.display())));
         }
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    fs::metadata(folder).map_err(failed)?;
-    // Only the owner reads and writes a temporary file. Its error names a path that nobody gave.
-    let mut file = NamedTempFile::new_in(folder).map_err(|error| failed(error.kind().into()))?;
-    file.write_all(format!("{token}\n").as_bytes()).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map(drop).map_err(|error| failed(io::Error::from(error)))
+    let named = written(path, PRIVATE, token).and_then(|file| Ok(file.persist(path)?));
+    named.map(drop).map_err(|error| unwritten("token file", path, &error))
 }
 
 fn new_token(args: NewTokenArgs, now: u64) -> Result<String, CommandError> {
