@@ -7,6 +7,7 @@ mod http;
 mod killer;
 mod memory;
 #[cfg(test)]
+#[path = "serve/tests/processes.rs"]
 mod processes;
 mod reload;
 mod settings;
@@ -29,7 +30,7 @@ use vvm::{Builder, Launched, Vvm};
 
 pub(crate) use self::{
     access::NodeAccess,
-    configured::NODE_CONFIGURATION,
+    configured::{NODE_CONFIGURATION, configuration},
     files::{OTHER_FILES, peer_connections, room_for_clients},
     http::most_socket_memory,
     memory::most_memory,
@@ -48,29 +49,10 @@ use self::{
 
 use crate::{
     access_risks::{AccessRisk, access_risks},
-    cli::ServeArgs,
-    config::{ConfigOverride, VvmConfig},
+    config::VvmConfig,
     lazy_driver::LazyDriver,
     metrics,
 };
-
-/// Reads the configuration of a node: the file, the environment and the flags.
-pub(crate) fn configuration(args: &ServeArgs) -> Result<VvmConfig, CommandError> {
-    let mut overrides = environment()?;
-    if let Some(listen) = args.listen {
-        overrides.push(ConfigOverride::of_flag("--listen", ["http", "listen"], listen));
-    }
-    if let Some(listen) = args.admin {
-        overrides.push(ConfigOverride::of_flag("--admin", ["admin", "listen"], listen));
-    }
-    VvmConfig::read(args.config.as_deref(), &overrides)
-}
-
-/// The settings in the environment of the process.
-fn environment() -> Result<Vec<ConfigOverride>, CommandError> {
-    ConfigOverride::check_names(std::env::vars_os()).map_err(CommandError::config)?;
-    Ok(ConfigOverride::of_environment(std::env::vars_os()))
-}
 
 /// Runs a node until it is asked to stop or cannot go on. Services and partitions run on the
 /// runtime `requests`.

@@ -12,7 +12,8 @@ use vvm::{ChangeLevelError, LevelStep, change_level};
 use crate::{
     CommandError, NodeConfiguration,
     command_error::ExitReason,
-    named_storage::{NamedStorage, OPEN_TIME, StorageArgs},
+    named_storage::OPEN_TIME,
+    storage_args::StorageArgs,
     storage_target::StorageTarget,
     terminal::{print, say},
 };
@@ -59,7 +60,7 @@ pub(crate) async fn run(
     let SetLevelArgs { app, level, config } = args;
     let advice = "set `trust_level` in the configuration of the node";
     let named = StorageArgs { storage: None, config };
-    let storage = NamedStorage::of(&named, node, advice)?;
+    let storage = named.outside_memory(node, advice)?;
     let settings = (node.settings)(named.config.as_deref(), level)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;

@@ -19,9 +19,9 @@ use crate::{
     CommandError, NodeConfiguration,
     client::{ConnectionArgs, NodeAddress, NodeRequest, NodeTarget, StreamedAnswer},
     command_error::ExitReason,
-    named_storage::StorageArgs,
     new_file::{NewFile, check_free},
     regular_file::open_regular_file,
+    storage_args::StorageArgs,
     terminal::{byte_bar, print},
 };
 

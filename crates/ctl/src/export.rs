@@ -22,9 +22,10 @@ use sysvvm::{AppName, System};
 
 use crate::{
     CommandError, NodeConfiguration,
-    named_storage::{NamedStorage, OPEN_TIME, StorageArgs},
+    named_storage::{NamedStorage, OPEN_TIME},
     new_file::NewFile,
     regular_file::open_regular_file,
+    storage_args::StorageArgs,
     storage_target::StorageTarget,
     terminal::{byte_bar, print},
 };
@@ -103,7 +104,7 @@ pub(crate) async fn run_export(
     node: NodeConfiguration,
 ) -> Result<ExitCode, CommandError> {
     let ExportArgs { file: path, app, storage } = args;
-    let storage = NamedStorage::of(&storage, node, NOT_IN_MEMORY)?;
+    let storage = storage.outside_memory(node, NOT_IN_MEMORY)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
     let driver = storage.target.open_for_reading(clock.clone(), deadline).await;
@@ -140,7 +141,7 @@ pub(crate) async fn run_import(
     args: ImportArgs,
     node: NodeConfiguration,
 ) -> Result<ExitCode, CommandError> {
-    let storage = NamedStorage::of(&args.storage, node, NOT_IN_MEMORY)?;
+    let storage = args.storage.outside_memory(node, NOT_IN_MEMORY)?;
     let checked = args.file.as_deref().map(check).transpose()?;
     if let Some(checked) = &checked {
         // A connection makes the file of redb, and opening the system keyspace makes the keyspace.

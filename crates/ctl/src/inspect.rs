@@ -19,7 +19,8 @@ use crate::{
         ConnectionArgs, NodeAddress, NodeRequest, NodeTarget, PieceReceiver, StreamedAnswer,
         query_part, read_ahead,
     },
-    named_storage::{NamedStorage, OPEN_TIME, StorageArgs},
+    named_storage::{NamedStorage, OPEN_TIME},
+    storage_args::StorageArgs,
     storage_target::StorageTarget,
     terminal::{StdoutPrinter, print_piece, say},
 };
@@ -312,7 +313,7 @@ async fn offline(
     view: View,
 ) -> Result<(usize, Option<String>), CommandError> {
     let advice = "ask the node: `vvm inspect` with --admin";
-    let storage = NamedStorage::of(&args.storage, node, advice)?;
+    let storage = args.storage.outside_memory(node, advice)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
     let driver = storage.target.open_for_reading(clock.clone(), deadline).await;

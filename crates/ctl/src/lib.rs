@@ -38,6 +38,7 @@ mod repair;
 mod sequences;
 mod status;
 mod storage;
+mod storage_args;
 mod storage_target;
 pub mod terminal;
 mod token;
@@ -45,9 +46,6 @@ mod verify;
 mod workspace_args;
 
 pub use self::{
-    command::CtlCommand,
-    command_error::CommandError,
-    configuration::NodeConfiguration,
-    named_storage::{NamedStorage, StorageArgs},
-    storage_target::StorageTarget,
+    command::CtlCommand, command_error::CommandError, configuration::NodeConfiguration,
+    named_storage::NamedStorage, storage_args::StorageArgs, storage_target::StorageTarget,
 };

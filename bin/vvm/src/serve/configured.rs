@@ -1,4 +1,4 @@
-//! What operators' commands find in the configuration of a node.
+//! The configuration of a node, for the node itself and for operators' commands.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -9,8 +9,29 @@ use ctl::{CommandError, NamedStorage, NodeConfiguration, client::NodeAddress};
 use eventlog::TrustLevel;
 use vvm::NodeSettings;
 
-use super::{configuration, environment, settings::settings_for};
-use crate::{cli::ServeArgs, config::VvmConfig};
+use super::settings::settings_for;
+use crate::{
+    cli::ServeArgs,
+    config::{ConfigOverride, VvmConfig},
+};
+
+/// Reads the configuration of a node: the file, the environment and the flags.
+pub(crate) fn configuration(args: &ServeArgs) -> Result<VvmConfig, CommandError> {
+    let mut overrides = environment()?;
+    if let Some(listen) = args.listen {
+        overrides.push(ConfigOverride::of_flag("--listen", ["http", "listen"], listen));
+    }
+    if let Some(listen) = args.admin {
+        overrides.push(ConfigOverride::of_flag("--admin", ["admin", "listen"], listen));
+    }
+    VvmConfig::read(args.config.as_deref(), &overrides)
+}
+
+/// The settings in the environment of the process.
+fn environment() -> Result<Vec<ConfigOverride>, CommandError> {
+    ConfigOverride::check_names(std::env::vars_os()).map_err(CommandError::config)?;
+    Ok(ConfigOverride::of_environment(std::env::vars_os()))
+}
 
 /// The functions by which commands ask the configuration.
 pub(crate) const NODE_CONFIGURATION: NodeConfiguration =

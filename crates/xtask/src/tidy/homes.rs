@@ -23,7 +23,6 @@ const HOMES: &[&str] = &[
     "crates/vvm/src/service.rs",
     // The end of the process.
     "bin/vvm/src/serve/killer.rs",
-    "bin/vvm/src/serve/processes.rs",
     // The task that proves that the runtime of requests is alive, and the variables of the
     // supervisor.
     "bin/vvm/src/serve/supervisor.rs",

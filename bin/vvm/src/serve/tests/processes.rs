@@ -91,7 +91,7 @@ mod tests {
                 let none = Supervisor::none(tokio::runtime::Handle::current());
                 run_provided(node.with_service(LateService), signals, &none).await
             };
-            let error = crate::on_runtime(work).unwrap_err();
+            let error = tokio::runtime::Runtime::new().unwrap().block_on(work).unwrap_err();
             eprintln!("{error}");
             signal_hook::low_level::exit(i32::from(error.code()));
         }
