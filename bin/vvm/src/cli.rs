@@ -28,7 +28,7 @@ pub(crate) enum CliCommand {
     #[command(subcommand, arg_required_else_help = true)]
     Config(ConfigCommand),
     #[command(flatten)]
-    Ctl(CtlCommand),
+    Ctl(Box<CtlCommand>),
     /// Check whether a node could run on this machine: the configuration, limits, clocks, ports,
     /// folders, the disk and the storage. No node is started.
     #[command(

@@ -15,7 +15,7 @@ mod metrics;
 mod serve;
 mod trusted_file;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 use cli::{Cli, CliCommand, DevArgs, ServeArgs};
@@ -35,9 +35,12 @@ fn main() -> ExitCode {
         terminal::say(format!("error: {failure}"));
         ExitCode::from(failure.code())
     });
-    terminal::finish();
+    terminal::finish(LAST_LINES);
     code
 }
+
+/// The most time to write the last lines of the log.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
     match command {

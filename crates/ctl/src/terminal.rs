@@ -11,6 +11,6 @@ pub(crate) use self::{
 };
 pub use self::{
     signals::Signals,
-    stderr::{finish, finish_at_once, say, send},
+    stderr::{finish, say, send},
     stdout::print,
 };

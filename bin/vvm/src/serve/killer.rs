@@ -1,6 +1,11 @@
 //! The killer of a node: ends the process at once.
 
+use std::time::Duration;
+
 use ctl::{CommandError, terminal};
+
+/// The most time for the last lines of the log: the lease is nearly over.
+const LAST_LINES: Duration = Duration::from_millis(50);
 
 /// Ends the process at once, whatever other threads do.
 ///
@@ -8,7 +13,7 @@ use ctl::{CommandError, terminal};
 /// would live on after the end of its lease.
 pub(super) fn kill(why: &str) {
     terminal::say(format!("error: killed: {why}"));
-    terminal::finish_at_once();
+    terminal::finish(LAST_LINES);
     #[expect(clippy::disallowed_methods, reason = "the binary ends the process")]
     signal_hook::low_level::exit(i32::from(CommandError::KILLED));
 }

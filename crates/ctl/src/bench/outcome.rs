@@ -78,11 +78,9 @@ impl BenchOutcome {
         self.ends.refused += refused;
         self.ends.unknown += unknown;
         self.ends.wrong += wrong;
-        for (why, count) in other.failed {
-            *self.failed.entry(why).or_default() += count;
-        }
-        for (why, count) in other.tries_again {
-            *self.tries_again.entry(why).or_default() += count;
+        let counts = [(&mut self.failed, other.failed), (&mut self.tries_again, other.tries_again)];
+        for (all, counts) in counts {
+            counts.into_iter().for_each(|(why, count)| *all.entry(why).or_default() += count);
         }
         for (node, NodeShare { requests, answers, forwarded }) in other.nodes {
             let share = self.nodes.entry(node).or_default();

@@ -22,9 +22,6 @@ const LINES: usize = 10_000;
 /// The number of further lines that may wait if they are about actions of operators.
 const RESERVED_LINES: usize = 1_000;
 
-/// The most time to write the last lines.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-
 enum LogJob {
     Write(Vec<u8>),
     /// Asks for a notice when all lines before this job are written.
@@ -106,24 +103,12 @@ pub fn say(line: impl Display) {
     send(format!("{line}\n").into_bytes(), false);
 }
 
-/// The most time for the last lines of a process that is to be killed: its lease is nearly over.
-const KILL_FLUSH_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// Waits until all lines are written, but not longer than `FLUSH_TIMEOUT`.
-pub fn finish() {
-    finish_within(FLUSH_TIMEOUT);
-}
-
-/// Like [`finish`], for a process that must not live on. The wait is much shorter.
-pub fn finish_at_once() {
-    finish_within(KILL_FLUSH_TIMEOUT);
-}
-
-fn finish_within(time: Duration) {
+/// Waits until all lines are written, but not longer than this time.
+pub fn finish(within: Duration) {
     let (done, written) = sync_channel(1);
     // If the queue is full, the reader of stderr stands still, and waiting is useless.
     if stderr().jobs.try_send(LogJob::Done(done)).is_ok() {
-        written.recv_timeout(time).ok();
+        written.recv_timeout(within).ok();
     }
 }
 
