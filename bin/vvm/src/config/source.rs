@@ -2,16 +2,15 @@
 //! flag. An error names the place to correct.
 
 use std::{
-    collections::BTreeMap,
     fmt::Display,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
-use ctl::CommandError;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use toml::{
-    Table, Value,
-    de::{DeTable, DeValue, Deserializer},
+    Spanned, Table, Value,
+    de::{DeTable, DeValue},
 };
 
 use super::{
@@ -31,14 +30,10 @@ const SECRETS: [&str; 2] =
 #[derive(Debug, Default)]
 pub(crate) struct ConfigSource {
     file: Option<PathBuf>,
+    text: String,
     overrides: Vec<ConfigOverride>,
-    /// A secret that the file has, by its key.
-    secret: Option<&'static str>,
     /// The values of the file and of the overrides together.
     values: Table,
-    /// The place of each key, as error messages show it. A key contains all its outer keys, as
-    /// `storage.redb.path`. An entry of a list has its number for a key.
-    places: BTreeMap<String, String>,
 }
 
 impl ConfigSource {
@@ -49,56 +44,15 @@ impl ConfigSource {
         overrides: &[ConfigOverride],
     ) -> Result<ConfigSource, CommandError> {
         let name = file.map_or_else(String::new, |file| format!("{}: ", file.display()));
-        let invalid = |error| CommandError::config(format!("{name}{}", syntax_error(error, text)));
-        let root = DeTable::parse(text).map_err(invalid)?;
-        let mut source = ConfigSource {
-            file: file.map(Path::to_owned),
-            overrides: overrides.to_vec(),
-            secret: None,
-            values: Table::deserialize(Deserializer::from(root.clone())).map_err(invalid)?,
-            places: BTreeMap::new(),
-        };
-        source.add_places(text, "", &DeValue::Table(root.into_inner()));
-        source.secret = SECRETS.into_iter().find(|key| source.places.contains_key(*key));
-        overrides.iter().try_for_each(|one| source.add(one))?;
-        Ok(source)
-    }
-
-    /// Remembers the places of all keys in a value of the file.
-    fn add_places(&mut self, text: &str, outer: &str, value: &DeValue<'_>) {
-        let inner: Vec<_> = match value {
-            DeValue::Table(table) => table
-                .iter()
-                .map(|(name, value)| (name.get_ref().to_string(), name.span(), value))
-                .collect(),
-            DeValue::Array(values) => {
-                let numbered = values.iter().enumerate();
-                numbered.map(|(at, value)| (at.to_string(), value.span(), value)).collect()
-            }
-            _ => return,
-        };
-        for (name, span, value) in inner {
-            let key = joined(outer, &name);
-            self.add_places(text, &key, value.get_ref());
-            let [line, column] = line_and_column(text, span.start);
-            let file = self.file.as_ref().map(|file| format!("{}, ", file.display()));
-            let place = format!("{}line {line}, column {column}", file.unwrap_or_default());
-            self.places.insert(key, place);
+        let mut values: Table = text.parse().map_err(|error| {
+            CommandError::config(format!("{name}{}", syntax_error(error, text)))
+        })?;
+        for one in overrides {
+            let wrong = |why| CommandError::config(format!("{}: {why}", one.shown()));
+            one.apply(&mut values).map_err(wrong)?;
         }
-    }
-
-    /// Sets the value of an override. The override replaces a value with all its entries, and makes
-    /// the tables around it.
-    fn add(&mut self, one: &ConfigOverride) -> Result<(), CommandError> {
-        let wrong = |why| CommandError::config(format!("{}: {why}", one.shown()));
-        one.apply(&mut self.values).map_err(wrong)?;
-        let key = one.path.join(".");
-        let inside = format!("{key}.");
-        self.places.retain(|old, _| *old != key && !old.starts_with(&inside));
-        for (end, _) in inside.match_indices('.') {
-            self.places.entry(inside[..end].to_owned()).or_insert_with(|| one.shown());
-        }
-        Ok(())
+        let file = file.map(Path::to_owned);
+        Ok(ConfigSource { file, text: text.to_owned(), overrides: overrides.to_vec(), values })
     }
 
     /// Reads all settings.
@@ -126,10 +80,31 @@ impl ConfigSource {
         CommandError::config(format!("{}`{key}`: {why}", place.unwrap_or_default()))
     }
 
-    /// Returns the place of a key, or of the innermost table around it.
+    /// Returns the place of a key, or of the innermost table around it. A key contains all its
+    /// outer keys, as `storage.redb.path`. An entry of a list has its number for a key.
     fn place(&self, key: &str) -> Option<String> {
-        let place = self.places.get(key).cloned();
-        place.or_else(|| self.place(key.rsplit_once('.')?.0))
+        // 1. The value of an override replaces that of the file with all its entries.
+        let sets = |one: &&ConfigOverride| inside(key, &one.path.join(".")).is_some();
+        if let Some(one) = self.overrides.iter().rev().find(sets) {
+            return Some(one.shown());
+        }
+        // 2. The file.
+        if let Some(at) = self.position(key) {
+            let [line, column] = line_and_column(&self.text, at);
+            let file = self.file.as_ref().map(|file| format!("{}, ", file.display()));
+            return Some(format!("{}line {line}, column {column}", file.unwrap_or_default()));
+        }
+        // 3. The first override in a table that the file does not have.
+        let makes = |one: &&ConfigOverride| inside(&one.path.join("."), key).is_some();
+        let maker = self.overrides.iter().find(makes).map(ConfigOverride::shown);
+        maker.or_else(|| self.place(key.rsplit_once('.')?.0))
+    }
+
+    /// Returns the position of a key in the text.
+    fn position(&self, key: &str) -> Option<usize> {
+        // The text was read before, so this does not fail.
+        let root = DeTable::parse(&self.text).ok()?;
+        position(&DeValue::Table(root.into_inner()), key)
     }
 
     /// Returns comments that name the file and the overrides.
@@ -152,7 +127,8 @@ impl ConfigSource {
 
     /// Returns the file if it has a secret, with the key of the secret.
     pub(super) fn file_with_secret(&self) -> Option<(&'static str, &Path)> {
-        Some((self.secret?, self.file()?))
+        let secret = SECRETS.into_iter().find(|key| self.position(key).is_some())?;
+        Some((secret, self.file()?))
     }
 
     /// Returns the folder of the file. Other files are sought in this folder.
@@ -161,8 +137,29 @@ impl ConfigSource {
     }
 }
 
-fn joined(outer: &str, name: &str) -> String {
-    if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") }
+/// Returns the position of a key in a value. An entry of a list has the position of its value.
+fn position(value: &DeValue<'_>, key: &str) -> Option<usize> {
+    let find = |name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>| match inside(key, name)?
+    {
+        "" => Some(at.start),
+        inner => position(value.get_ref(), inner),
+    };
+    match value {
+        DeValue::Table(table) => {
+            table.iter().find_map(|(name, value)| find(name.get_ref(), name.span(), value))
+        }
+        DeValue::Array(values) => (values.iter().enumerate())
+            .find_map(|(at, value)| find(&at.to_string(), value.span(), value)),
+        _ => None,
+    }
+}
+
+/// Returns the rest of a key inside of an outer one, empty if both are the same key.
+fn inside<'k>(key: &'k str, outer: &str) -> Option<&'k str> {
+    match key.strip_prefix(outer)? {
+        "" => Some(""),
+        rest => rest.strip_prefix('.'),
+    }
 }
 
 /// Returns the line and the column of a byte of the text, from 1 on.
