@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::Value;
 
-use crate::strict_json;
+use crate::strict_json::Strict;
 
 /// The most bytes of a token.
 pub(crate) const MAX_BYTES: usize = 8 << 10;
@@ -23,15 +23,6 @@ pub struct TokenContent {
     pub claims: Value,
 }
 
-/// A token in its parts.
-pub(crate) struct TokenParts<'t> {
-    pub(crate) header: Header,
-    pub(crate) claims: Vec<u8>,
-    /// What was signed.
-    pub(crate) message: &'t [u8],
-    pub(crate) signature: Vec<u8>,
-}
-
 /// The header of a token, as far as it matters.
 #[derive(Deserialize)]
 pub(crate) struct Header {
@@ -47,32 +38,14 @@ fn is_there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// The claims of a token, as far as they matter.
+/// The claims that `jsonwebtoken` does not check, and the issuer, which may not be a list.
 #[derive(Deserialize)]
 pub(crate) struct Claims {
     pub(crate) iss: Option<String>,
     pub(crate) sub: Option<String>,
-    pub(crate) aud: Option<Audience>,
     pub(crate) exp: Option<f64>,
     pub(crate) nbf: Option<f64>,
     pub(crate) vvm: Option<Value>,
-}
-
-/// The audiences of a token: one, or a list.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Audience {
-    One(String),
-    Some(Vec<String>),
-}
-
-impl Audience {
-    pub(crate) fn has(&self, audience: &str) -> bool {
-        match self {
-            Audience::One(one) => one == audience,
-            Audience::Some(some) => some.iter().any(|one| one == audience),
-        }
-    }
 }
 
 impl TokenContent {
@@ -91,14 +64,12 @@ impl TokenContent {
     }
 }
 
-impl TokenParts<'_> {
-    pub(crate) fn read(token: &str) -> Result<TokenParts<'_>, UnreadableToken> {
-        let (header, claims, signature) = split(token)?;
-        let message = &token.as_bytes()[..header.len() + 1 + claims.len()];
-        let header = strict_json::value(&decoded(header)?)
-            .and_then(strict_json::object)
-            .map_err(|_| UnreadableToken("the header is not that of a signed token"))?;
-        Ok(TokenParts { header, claims: decoded(claims)?, message, signature: decoded(signature)? })
+impl Header {
+    /// Reads the header of a token. No name may come twice in it.
+    pub(crate) fn read(token: &str) -> Result<Header, UnreadableToken> {
+        let (header, _, _) = split(token)?;
+        let header = serde_json::from_slice(&decoded(header)?).map(|Strict(header)| header);
+        header.map_err(|_| UnreadableToken("the header is not that of a signed token"))
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use aws_lc_rs::signature::{
-    self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RsaParameters,
-    RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, ParsedPublicKey,
+    VerificationAlgorithm,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use serde::Deserialize;
 
 /// The bits of the modulus of an RSA key.
@@ -80,31 +81,8 @@ pub enum KeySetError {
 /// A public key, with its algorithm.
 #[derive(Clone, Debug)]
 pub(crate) struct PublicKey {
-    algorithm: Algorithm,
-    bytes: KeyBytes,
-}
-
-#[derive(Clone, Debug)]
-enum KeyBytes {
-    /// A point of a curve.
-    Point(Vec<u8>),
-    Rsa {
-        modulus: Vec<u8>,
-        exponent: Vec<u8>,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
-    EdDsa,
-    Es256,
-    Es384,
-    Rs256,
-    Rs384,
-    Rs512,
-    Ps256,
-    Ps384,
-    Ps512,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) key: DecodingKey,
 }
 
 #[derive(Deserialize)]
@@ -209,79 +187,80 @@ impl PublicKey {
         if jwk.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
             return Err(Unused::Skipped("the key is not for signatures"));
         }
-        let algorithm = Algorithm::of(&jwk)?;
-        let missing = Unused::Wrong("a part of the key is missing, or not in base64url");
-        let bytes = |text: Option<&String>| URL_SAFE_NO_PAD.decode(text?).ok();
-        let key = match (bytes(jwk.x.as_ref()), bytes(jwk.y.as_ref())) {
-            (Some(x), _) if algorithm == Algorithm::EdDsa => KeyBytes::Point(x),
-            (Some(x), Some(y)) if matches!(algorithm, Algorithm::Es256 | Algorithm::Es384) => {
-                let length = if algorithm == Algorithm::Es256 { 32 } else { 48 };
-                if x.len() != length || y.len() != length {
-                    return Err(Unused::Wrong("the key has not the length of its curve"));
-                }
-                KeyBytes::Point([&[4], &*x, &*y].concat())
-            }
-            _ if algorithm.rsa().is_some() => {
-                let parts = (bytes(jwk.n.as_ref()), bytes(jwk.e.as_ref()));
-                let (Some(modulus), Some(exponent)) = parts else { return Err(missing) };
-                rsa_key(&modulus, &exponent)?
-            }
-            _ => return Err(missing),
+        let algorithm = algorithm_of(&jwk)?;
+        let bytes = |text: &Option<String>| {
+            let bytes = text.as_ref().and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+            bytes.ok_or(Unused::Wrong("a part of the key is missing, or not in base64url"))
         };
-        let key = PublicKey { algorithm, bytes: key };
-        if key.is_weak() {
+        let key = match algorithm.family() {
+            AlgorithmFamily::Ed => ed25519_key(&bytes(&jwk.x)?)?,
+            AlgorithmFamily::Ec => ecdsa_key(algorithm, &bytes(&jwk.x)?, &bytes(&jwk.y)?)?,
+            _ => rsa_key(&bytes(&jwk.n)?, &bytes(&jwk.e)?)?,
+        };
+        let id = jwk.kid.filter(|id| !id.is_empty());
+        let id = id.ok_or(Unused::Wrong("the key needs an id (`kid`)"))?;
+        Ok((id, PublicKey { algorithm, key }))
+    }
+}
+
+/// Returns the algorithm of a key. An RSA key without `alg` is for RS256, as issuers use it.
+fn algorithm_of(jwk: &Jwk) -> Result<Algorithm, Unused> {
+    let usual = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
+        ("OKP", Some("Ed25519")) => Algorithm::EdDSA,
+        ("EC", Some("P-256")) => Algorithm::ES256,
+        ("EC", Some("P-384")) => Algorithm::ES384,
+        ("RSA", _) => Algorithm::RS256,
+        _ => return Err(Unused::Skipped("this program has no algorithm for keys of this kind")),
+    };
+    let Some(name) = &jwk.alg else { return Ok(usual) };
+    match name.parse::<Algorithm>() {
+        Ok(named) if named == usual => Ok(named),
+        Ok(named) if [named, usual].iter().all(|one| one.family() == AlgorithmFamily::Rsa) => {
+            Ok(named)
+        }
+        Ok(named) if named.family() != AlgorithmFamily::Hmac => {
+            Err(Unused::Wrong("`alg` is not an algorithm for keys of this kind"))
+        }
+        _ => Err(Unused::Skipped("this program does not have the algorithm of the key")),
+    }
+}
+
+/// A key of Ed25519. For a point of small order, such as the zeros of a key that was never filled
+/// in, signatures can be made without a private key.
+fn ed25519_key(point: &[u8]) -> Result<DecodingKey, Unused> {
+    if let Ok(mut y) = <[u8; 32]>::try_from(point) {
+        // The highest bit is the sign of x.
+        y[31] &= 0x7f;
+        if SMALL_ORDER.contains(&y) {
             return Err(Unused::Wrong(
                 "the point has a small order, and anybody can sign for it: make another pair of keys",
             ));
         }
-        if !key.is_whole() {
-            return Err(Unused::Wrong("the bytes are not a key of this kind"));
-        }
-        let id = jwk.kid.filter(|id| !id.is_empty());
-        Ok((id.ok_or(Unused::Wrong("the key needs an id (`kid`)"))?, key))
     }
+    check_point(&ED25519, point)?;
+    Ok(DecodingKey::from_ed_der(point))
+}
 
-    /// The name of the algorithm in the header of a token.
-    pub(crate) fn algorithm(&self) -> &'static str {
-        self.algorithm.name()
+fn ecdsa_key(algorithm: Algorithm, x: &[u8], y: &[u8]) -> Result<DecodingKey, Unused> {
+    let (curve, length) = match algorithm {
+        Algorithm::ES256 => (&ECDSA_P256_SHA256_FIXED, 32),
+        _ => (&ECDSA_P384_SHA384_FIXED, 48),
+    };
+    if x.len() != length || y.len() != length {
+        return Err(Unused::Wrong("the key has not the length of its curve"));
     }
+    let point = [&[4], x, y].concat();
+    check_point(curve, &point)?;
+    Ok(DecodingKey::from_ec_der(&point))
+}
 
-    /// Whether a signature is that of the message.
-    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        match &self.bytes {
-            KeyBytes::Point(point) => self.algorithm.curve().is_some_and(|curve| {
-                UnparsedPublicKey::new(curve, point).verify(message, signature).is_ok()
-            }),
-            KeyBytes::Rsa { modulus, exponent } => self.algorithm.rsa().is_some_and(|rsa| {
-                let key = RsaPublicKeyComponents { n: modulus, e: exponent };
-                key.verify(rsa, message, signature).is_ok()
-            }),
-        }
-    }
-
-    /// Whether signatures of this key prove nothing. For a point of small order, such as the zeros
-    /// of a key that was never filled in, signatures can be made without a private key.
-    fn is_weak(&self) -> bool {
-        let KeyBytes::Point(point) = &self.bytes else { return false };
-        let Ok(mut y) = <[u8; 32]>::try_from(&point[..]) else { return false };
-        // The highest bit is the sign of x.
-        y[31] &= 0x7f;
-        self.algorithm == Algorithm::EdDsa && SMALL_ORDER.contains(&y)
-    }
-
-    fn is_whole(&self) -> bool {
-        match &self.bytes {
-            KeyBytes::Point(point) => self
-                .algorithm
-                .curve()
-                .is_some_and(|curve| signature::ParsedPublicKey::new(curve, point).is_ok()),
-            KeyBytes::Rsa { .. } => true,
-        }
-    }
+fn check_point(curve: &'static dyn VerificationAlgorithm, point: &[u8]) -> Result<(), Unused> {
+    let parsed = ParsedPublicKey::new(curve, point);
+    parsed.map(drop).map_err(|_| Unused::Wrong("the bytes are not a key of this kind"))
 }
 
 /// An RSA key. Some programs write a zero in front of the modulus, to show that it is positive.
-fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<KeyBytes, Unused> {
+fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<DecodingKey, Unused> {
     let number =
         |bytes: &[u8]| -> Vec<u8> { bytes.iter().copied().skip_while(|byte| *byte == 0).collect() };
     let (modulus, exponent) = (number(modulus), number(exponent));
@@ -293,76 +272,5 @@ fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<KeyBytes, Unused> {
     if !is_odd(&modulus) || !is_odd(&exponent) || exponent == [1] || exponent.len() > 4 {
         return Err(Unused::Wrong("the numbers are not those of an RSA key"));
     }
-    Ok(KeyBytes::Rsa { modulus, exponent })
-}
-
-impl Algorithm {
-    const ALL: [Algorithm; 9] = [
-        Algorithm::EdDsa,
-        Algorithm::Es256,
-        Algorithm::Es384,
-        Algorithm::Rs256,
-        Algorithm::Rs384,
-        Algorithm::Rs512,
-        Algorithm::Ps256,
-        Algorithm::Ps384,
-        Algorithm::Ps512,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Algorithm::EdDsa => "EdDSA",
-            Algorithm::Es256 => "ES256",
-            Algorithm::Es384 => "ES384",
-            Algorithm::Rs256 => "RS256",
-            Algorithm::Rs384 => "RS384",
-            Algorithm::Rs512 => "RS512",
-            Algorithm::Ps256 => "PS256",
-            Algorithm::Ps384 => "PS384",
-            Algorithm::Ps512 => "PS512",
-        }
-    }
-
-    /// The algorithm of a key. An RSA key without `alg` is for RS256, as issuers use it.
-    fn of(jwk: &Jwk) -> Result<Algorithm, Unused> {
-        let usual = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
-            ("OKP", Some("Ed25519")) => Algorithm::EdDsa,
-            ("EC", Some("P-256")) => Algorithm::Es256,
-            ("EC", Some("P-384")) => Algorithm::Es384,
-            ("RSA", _) => Algorithm::Rs256,
-            _ => {
-                return Err(Unused::Skipped("this program has no algorithm for keys of this kind"));
-            }
-        };
-        let Some(name) = jwk.alg.as_deref() else { return Ok(usual) };
-        let named = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
-        match named {
-            None => Err(Unused::Skipped("this program does not have the algorithm of the key")),
-            Some(named) if named == usual || (named.rsa().is_some() && usual.rsa().is_some()) => {
-                Ok(named)
-            }
-            Some(_) => Err(Unused::Wrong("`alg` is not an algorithm for keys of this kind")),
-        }
-    }
-
-    fn curve(self) -> Option<&'static dyn VerificationAlgorithm> {
-        match self {
-            Algorithm::EdDsa => Some(&ED25519),
-            Algorithm::Es256 => Some(&ECDSA_P256_SHA256_FIXED),
-            Algorithm::Es384 => Some(&ECDSA_P384_SHA384_FIXED),
-            _ => None,
-        }
-    }
-
-    fn rsa(self) -> Option<&'static RsaParameters> {
-        match self {
-            Algorithm::Rs256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),
-            Algorithm::Rs384 => Some(&signature::RSA_PKCS1_2048_8192_SHA384),
-            Algorithm::Rs512 => Some(&signature::RSA_PKCS1_2048_8192_SHA512),
-            Algorithm::Ps256 => Some(&signature::RSA_PSS_2048_8192_SHA256),
-            Algorithm::Ps384 => Some(&signature::RSA_PSS_2048_8192_SHA384),
-            Algorithm::Ps512 => Some(&signature::RSA_PSS_2048_8192_SHA512),
-            Algorithm::EdDsa | Algorithm::Es256 | Algorithm::Es384 => None,
-        }
-    }
+    Ok(DecodingKey::from_rsa_raw_components(&modulus, &exponent))
 }

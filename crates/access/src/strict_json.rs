@@ -25,6 +25,16 @@ pub(crate) fn object<T: DeserializeOwned>(value: Value) -> serde_json::Result<T>
     }
 }
 
+/// An object that [`value`] and [`object`] read.
+pub(crate) struct Strict<T>(pub(crate) T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Strict<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Strict<T>, D::Error> {
+        let UniqueValue(value) = UniqueValue::deserialize(from)?;
+        object(value).map(Strict).map_err(D::Error::custom)
+    }
+}
+
 struct UniqueValue(Value);
 
 impl<'de> Deserialize<'de> for UniqueValue {

@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
+use jsonwebtoken::{Validation, errors::ErrorKind};
 use lru::LruCache;
 use sha2::{Digest, Sha256};
 
 use crate::{
     Caller, Grants, InvalidGrants, InvalidPrincipal, KeySet, Principal, UnreadableToken,
-    claims::{Claims, TokenParts},
-    strict_json,
+    claims::{Claims, Header},
+    strict_json::Strict,
 };
 
 /// The most tokens that a verifier remembers, and the most bytes of one. The grants of a token may
@@ -52,7 +53,7 @@ pub enum TokenRefusal {
     UnknownKey,
     /// The token names another algorithm than that of its key.
     #[error("the token names another algorithm than {0}, which is that of its key")]
-    OtherAlgorithm(&'static str),
+    OtherAlgorithm(String),
     /// The signature is not that of the key.
     #[error("the signature is not that of the key")]
     BadSignature,
@@ -62,8 +63,8 @@ pub enum TokenRefusal {
     /// A claim is missing, or has another form.
     #[error("the claim `{0}` is missing, or has another form")]
     BadClaim(&'static str),
-    /// The claims are not an object, or a claim is of another type.
-    #[error("the claims have another form than those of a token")]
+    /// The claims are not an object, or a claim or a member of the header is of another type.
+    #[error("the header or the claims have another form than those of a token")]
     BadClaims,
     /// The issuer is another one.
     #[error("the token is not of the issuer `{expected}`")]
@@ -137,30 +138,27 @@ impl TokenVerifier {
     }
 
     fn check(&self, token: &str, now: u64) -> Result<Remembered, TokenRefusal> {
-        let TokenParts { header, claims, message, signature } = TokenParts::read(token)?;
+        // 1. What `jsonwebtoken` leaves to its caller, or lets through.
+        let header = Header::read(token)?;
         let key = header.kid.as_deref().and_then(|id| self.keys.get(id));
         let key = key.ok_or(TokenRefusal::UnknownKey)?;
-        if header.alg != key.algorithm() {
-            return Err(TokenRefusal::OtherAlgorithm(key.algorithm()));
-        }
-        if !key.verifies(message, &signature) {
-            return Err(TokenRefusal::BadSignature);
+        if header.alg.parse().ok() != Some(key.algorithm) {
+            return Err(TokenRefusal::OtherAlgorithm(format!("{:?}", key.algorithm)));
         }
         if header.is_critical {
             return Err(TokenRefusal::Critical);
         }
-        let claims = strict_json::value(&claims).and_then(strict_json::object);
-        let claims: Claims = claims.map_err(|_| TokenRefusal::BadClaims)?;
+        // 2. The signature, the issuer and the audience. The times are checked below, because
+        //    `jsonwebtoken` reads the clock of the system.
+        let mut rules = Validation::new(key.algorithm);
+        rules.validate_exp = false;
+        rules.set_required_spec_claims(&["aud"]);
+        rules.set_issuer(&[&self.rules.issuer]);
+        rules.set_audience(&[&self.rules.audience]);
+        let decoded = jsonwebtoken::decode(token, &key.key, &rules);
+        let Strict::<Claims>(claims) = decoded.map_err(|why| self.refusal(why.kind()))?.claims;
+        // 3. The times, the principal and the grants.
         let issuer = claims.iss.ok_or(TokenRefusal::BadClaim("iss"))?;
-        if issuer != self.rules.issuer {
-            let expected = self.rules.issuer.clone();
-            return Err(TokenRefusal::OtherIssuer { expected });
-        }
-        let audience = claims.aud.ok_or(TokenRefusal::BadClaim("aud"))?;
-        if !audience.has(&self.rules.audience) {
-            let expected = self.rules.audience.clone();
-            return Err(TokenRefusal::OtherAudience { expected });
-        }
         let expires = seconds(claims.exp.ok_or(TokenRefusal::BadClaim("exp"))?, "exp")?;
         let expires = expires.saturating_add(self.leeway());
         let from = claims.nbf.map_or(Ok(0), |from| seconds(from, "nbf"))?;
@@ -169,6 +167,22 @@ impl TokenVerifier {
         let principal = Principal::new(&issuer, &subject)?;
         let grants = Grants::from_claim(claims.vvm)?;
         Ok(Remembered { caller: Arc::new(Caller { principal, grants, expires }), from })
+    }
+
+    /// The reason why `jsonwebtoken` refused a token.
+    fn refusal(&self, why: &ErrorKind) -> TokenRefusal {
+        match why {
+            ErrorKind::InvalidSignature => TokenRefusal::BadSignature,
+            ErrorKind::Json(_) => TokenRefusal::BadClaims,
+            ErrorKind::MissingRequiredClaim(_) => TokenRefusal::BadClaim("aud"),
+            ErrorKind::InvalidIssuer => {
+                TokenRefusal::OtherIssuer { expected: self.rules.issuer.clone() }
+            }
+            ErrorKind::InvalidAudience => {
+                TokenRefusal::OtherAudience { expected: self.rules.audience.clone() }
+            }
+            _ => UnreadableToken("it is not a JWT that this program understands").into(),
+        }
     }
 
     /// The leeway in whole seconds, at least as long as it was asked for.

@@ -16,6 +16,10 @@ use aws_lc_rs::{
     },
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation,
+    jwk::{Jwk, JwkSet},
+};
 use serde_json::{Value, json};
 
 const ISSUER: &str = "https://issuer.example";
@@ -168,12 +172,16 @@ fn wrong_tokens_are_refused_for_their_reasons() {
     let confused = rsa.token_with(json!({"alg": "HS256"}), &good);
     let refused = |token: &str| verifier.verify(token, NOW).unwrap_err();
     for (token, why) in [
-        (unsigned, TokenRefusal::OtherAlgorithm("EdDSA")),
-        (confused, TokenRefusal::OtherAlgorithm("RS256")),
-        (rsa.token_with(json!({"alg": "RS384"}), &good), TokenRefusal::OtherAlgorithm("RS256")),
+        (unsigned, TokenRefusal::OtherAlgorithm("EdDSA".to_owned())),
+        (confused, TokenRefusal::OtherAlgorithm("RS256".to_owned())),
+        (
+            rsa.token_with(json!({"alg": "RS384"}), &good),
+            TokenRefusal::OtherAlgorithm("RS256".to_owned()),
+        ),
         (none(json!({"alg": "none", "kid": null})), TokenRefusal::UnknownKey),
         (none(json!({"kid": "other"})), TokenRefusal::UnknownKey),
         (none(json!({"crit": ["b64"], "b64": false})), TokenRefusal::Critical),
+        (none(json!({"typ": 7})), TokenRefusal::BadClaims),
         (IssuerKey::ed25519("ed").token(&good), TokenRefusal::BadSignature),
     ] {
         assert_eq!(refused(&token), why, "{token}");
@@ -186,6 +194,8 @@ fn wrong_tokens_are_refused_for_their_reasons() {
         (json!({"aud": "web"}), other_audience()),
         (json!({"aud": ["web", "VVM"]}), other_audience()),
         (json!({"aud": []}), other_audience()),
+        (json!({"aud": {}}), TokenRefusal::BadClaim("aud")),
+        (json!({"aud": ["vvm", 1]}), TokenRefusal::BadClaim("aud")),
         (json!({"exp": null}), TokenRefusal::BadClaim("exp")),
         (json!({"exp": -1}), TokenRefusal::BadClaim("exp")),
         (json!({"exp": 1e300}), TokenRefusal::BadClaim("exp")),
@@ -197,7 +207,7 @@ fn wrong_tokens_are_refused_for_their_reasons() {
     ] {
         assert_eq!(refused(&key.token(&claims(change.clone()))), why, "{change}");
     }
-    for change in [json!({"exp": "soon"}), json!({"sub": 7}), json!({"aud": {}})] {
+    for change in [json!({"exp": "soon"}), json!({"sub": 7})] {
         assert_eq!(
             refused(&key.token(&claims(change.clone()))),
             TokenRefusal::BadClaims,
@@ -209,7 +219,8 @@ fn wrong_tokens_are_refused_for_their_reasons() {
     let typo = json!({"vvm": [{"app": "*", "workspaces": "*", "right": ["read"]}]});
     assert!(matches!(refused(&key.token(&claims(typo))), TokenRefusal::BadGrants(_)));
     let long = key.token(&claims(json!({"sub": "x".repeat(9_000)})));
-    for token in ["", ".", "..", "a.b", "a.b.c", "a.b.c.d", "e30.e30.", &long] {
+    let detached = none(json!({"b64": false}));
+    for token in ["", ".", "..", "a.b", "a.b.c", "a.b.c.d", "e30.e30.", &long, &detached] {
         assert!(matches!(refused(token), TokenRefusal::Unreadable(_)), "{token:.20}");
     }
 }
@@ -324,6 +335,8 @@ fn files_of_keys_that_a_node_must_not_have_are_refused() {
         let file = json!({"keys": [good, jwk]}).to_string();
         let error = KeySet::parse(file.as_bytes()).unwrap_err().to_string();
         assert!(error.starts_with("key 2 (") && error.contains(expected), "{error}");
+        // `jsonwebtoken` reads each of these files.
+        assert!(serde_json::from_str::<JwkSet>(&file).is_ok(), "{file}");
     }
     let twice = json!({"keys": [good, good]}).to_string();
     let error = KeySet::parse(twice.as_bytes()).unwrap_err().to_string();
@@ -368,8 +381,11 @@ fn a_key_for_which_everybody_can_sign_is_refused() {
         assert!(is_other_form || is_forged(&high) || is_forged(&low), "{hex} is a good point");
         for point in [high, low] {
             let jwk = json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": base64(point)});
-            let error = KeySet::parse(json!({"keys": [jwk]}).to_string().as_bytes()).unwrap_err();
+            let error = KeySet::parse(json!({"keys": [&jwk]}).to_string().as_bytes()).unwrap_err();
             assert!(error.to_string().contains("small order"), "{error}");
+            // `jsonwebtoken` would check signatures with it.
+            let taken: Jwk = serde_json::from_value(jwk).unwrap();
+            assert!(DecodingKey::from_jwk(&taken).is_ok());
         }
     }
 }
@@ -403,6 +419,48 @@ fn tokens_that_could_be_read_in_two_ways_are_refused() {
     }
     let critical = r#"{"alg":"EdDSA","kid":"ed","crit":null}"#;
     assert_eq!(verify(critical, &good), Err(TokenRefusal::Critical));
+}
+
+/// `jsonwebtoken` takes each of these tokens with the same rules.
+#[test]
+fn tokens_that_the_library_takes_against_the_rules_are_refused() {
+    let key = IssuerKey::ed25519("ed");
+    let verifier = verifier(&[&key]);
+    let point = URL_SAFE_NO_PAD.decode(key.jwk["x"].as_str().unwrap()).unwrap();
+    let mut rules = Validation::new(Algorithm::EdDSA);
+    rules.validate_exp = false;
+    rules.set_required_spec_claims(&["aud"]);
+    rules.set_issuer(&[ISSUER]);
+    rules.set_audience(&["vvm"]);
+    let unreadable = |why: &TokenRefusal| matches!(why, TokenRefusal::Unreadable(_));
+    let critical = |why: &TokenRefusal| *why == TokenRefusal::Critical;
+    let bad_claims = |why: &TokenRefusal| *why == TokenRefusal::BadClaims;
+    let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
+    let good = claims(json!({})).to_string();
+    let lists = claims(json!({"iss": ["https://other.example", ISSUER]})).to_string();
+    let twice = good.replacen('{', r#"{"vvm":[],"#, 1);
+    let list = format!(r#"[{},0,"billing","{ISSUER}","vvm"]"#, NOW + 60);
+    let long = header.replacen('{', &format!(r#"{{"x":"{}","#, "x".repeat(9_000)), 1);
+    for (header, claims, is_reason) in [
+        (
+            r#"{"alg":"EdDSA","kid":"ed","crit":["b64"],"b64":true}"#,
+            &good,
+            &critical as &dyn Fn(&TokenRefusal) -> bool,
+        ),
+        (r#"{"alg":"EdDSA","kid":"ed","crit":null}"#, &good, &critical),
+        (r#"{"alg":"EdDSA","kid":"ed","x":1,"x":2}"#, &good, &unreadable),
+        (&long, &good, &unreadable),
+        (header, &lists, &bad_claims),
+        (header, &twice, &bad_claims),
+        (header, &list, &bad_claims),
+    ] {
+        let token = key.signed(header, claims);
+        let taken =
+            jsonwebtoken::decode::<Value>(&token, &DecodingKey::from_ed_der(&point), &rules);
+        assert!(taken.is_ok(), "{header:.80} {claims}: {taken:?}");
+        let why = verifier.verify(&token, NOW).unwrap_err();
+        assert!(is_reason(&why), "{header:.80} {claims}: {why}");
+    }
 }
 
 /// A leeway of half a second was none.
