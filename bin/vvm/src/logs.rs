@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use ctl::{CommandError, terminal};
-use httpapi::OPERATOR_LINES;
+use http_admin::OPERATOR_LINES;
 use tracing::Metadata;
 use tracing_subscriber::{fmt, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
 

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ctl::CommandError;
-use httpapi::MetricsRenderer;
+use http_admin::MetricsRenderer;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service};

@@ -21,7 +21,8 @@ use std::{fs, net::SocketAddr, path::Path, pin::pin, process::ExitCode, sync::Ar
 use base::with_causes;
 use clock::Clock;
 use ctl::{CommandError, StorageTarget, terminal::Signals};
-use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
+use http_admin::{AdminEndpoint, AdminSettings};
+use http_api::HttpApi;
 use ielections::{LockError, LockFile};
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use tokio::runtime::Handle;

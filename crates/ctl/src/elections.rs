@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 use futures::{StreamExt, TryStreamExt, stream};
 use ielections::{Budget, Timing, TtlStore};
 use istorage::KeyspaceName;
-use istorage_tck::Subject;
 use sysvvm::System;
 use tck::elections::{ElectionsContext, Suite, Takeover, trials};
 use tck::storage::Subject;

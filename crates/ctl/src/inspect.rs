@@ -9,7 +9,7 @@ use futures::{
     TryStreamExt,
     future::{Either, select},
 };
-use httpapi::inspect::{InspectError, Inspector, View};
+use http_admin::inspect::{InspectError, Inspector, View};
 use serde_json::Value;
 use sysvvm::AppName;
 

@@ -12,7 +12,7 @@ use std::{
 
 use clap::{Args, Subcommand};
 use clock::Clock;
-use httpapi::access::{
+use http_server::access::{
     Grant, Grants, KeySet, NewToken, Right, SigningError, SigningKey, TokenContent, TokenRules,
     TokenVerifier, Workspaces,
 };

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ctl::CommandError;
 use serde::de::DeserializeOwned;
 use toml::{
     Spanned, Table, Value,

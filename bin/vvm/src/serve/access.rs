@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
 use ctl::CommandError;
-use httpapi::{
+use http_server::{
     Authenticator, TokenAuthenticator,
     access::{KeySet, TokenRules},
 };

@@ -1,7 +1,7 @@
 //! The files that a node may open: each connection is one.
 
 use ctl::StorageTarget;
-use httpapi::{ClusterSettings, HttpApiSettings};
+use http_api::{ClusterSettings, HttpApiSettings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 

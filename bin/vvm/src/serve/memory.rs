@@ -1,7 +1,7 @@
 //! The memory that a node may take.
 
 use ctl::StorageTarget;
-use httpapi::HttpApiSettings;
+use http_api::HttpApiSettings;
 use processor::{KNOWN_ROWS_BYTES, SeriesPolicy};
 use vvm::AppSettings;
 

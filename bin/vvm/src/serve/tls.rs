@@ -1,7 +1,7 @@
 //! TLS of the ports, from the configuration.
 
 use ctl::CommandError;
-use httpapi::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
+use http_server::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
 
 use crate::config::VvmConfig;
 

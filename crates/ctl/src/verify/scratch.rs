@@ -4,7 +4,7 @@
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use clock::Clock;
-use istorage_tck::KeyspaceTracker;
+use tck::storage::KeyspaceTracker;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 

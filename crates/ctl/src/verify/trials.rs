@@ -1,7 +1,7 @@
 //! The run of the trials of a suite.
 
 use indicatif::ProgressBar;
-use trialkit::{Conclusion, Progress, Report, Trial, TrialRunner, run_all};
+use tck::trial::{Conclusion, Progress, Report, Trial, TrialRunner, run_all};
 
 use crate::{
     CommandError,

@@ -56,7 +56,8 @@ fn one() -> u32 {
 
 pub(super) async fn list_series(api: &ApiContext, request: &ApiRequest<'_>) -> Answer {
     in_workspace(api, request, api.deadline(request)).await?;
-    let series: Vec<_> = request.app.application().declarations().series().map(json_of_series).collect();
+    let series: Vec<_> =
+        request.app.application().declarations().series().map(json_of_series).collect();
     Ok(json_response(StatusCode::OK, &json!({ "series": series })))
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ctl::{CommandError, StorageTarget};
-use httpapi::READ_BYTES;
+use http_server::READ_BYTES;
 
 use crate::config::{VvmConfig, without_login};
 
