@@ -53,10 +53,10 @@
 //! - Its [`LogFence`] is asked before each write. The [`Fence`] that the caller gives proves that
 //!   the node leads.
 //! - A [`Reader`] reads logs and records, and needs no leadership.
-//! - [`Event`], [`Marker`] and [`FencingEntry`] are the kinds of [`Entry`] in a log. A [`Record`] is
-//!   an entry of a table. An [`AppRow`] names the row of any of them.
-//! - A [`Schema`] declares the tables. A [`Deployment`] stores the schema and the trust level beside
-//!   the rows.
+//! - [`Event`], [`Marker`] and [`FencingEntry`] are the kinds of [`Entry`] in a log. A [`Record`]
+//!   is an entry of a table. An [`AppRow`] names the row of any of them.
+//! - A [`Schema`] declares the tables. A [`Deployment`] stores the schema and the trust level
+//!   beside the rows.
 //! - An [`Error`] says what its caller must do. If an operator must act, it has an [`Obstacle`]. A
 //!   [`LogRepair`] does what the operator decides.
 //! - A [`LogCopier`] writes a log that was [read](LogWriter::entries) in another keyspace.

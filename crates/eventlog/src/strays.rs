@@ -101,8 +101,8 @@ impl Strays {
         Ok(found.is_none_or(|found| !found.hides_ordered))
     }
 
-    /// Returns whether an event is behind the end of the log, in this storage partition or in the next
-    /// one. Strays of level 2 do not count. `epoch` is the epoch of the last event.
+    /// Returns whether an event is behind the end of the log, in this storage partition or in the
+    /// next one. Strays of level 2 do not count. `epoch` is the epoch of the last event.
     pub(crate) async fn has_event_beyond(&self, end: Offset, epoch: Epoch) -> Result<bool> {
         let next_storage_partition = Offset((end.0 / NEIGHBOURS + 1) * NEIGHBOURS);
         for from in [end.next(), next_storage_partition] {
