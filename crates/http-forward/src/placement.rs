@@ -307,7 +307,7 @@ impl<'f> Placement<'f> {
     /// Counts the request among those that wait for the partition, or that another node answers.
     fn take_quota(&mut self, payload: &Payload<'_>) -> Result<(), ProblemDetails> {
         if self.held.quota.is_none() {
-            let quota = self.parked().quota.take(payload.len()).ok_or_else(|| {
+            let quota = self.parked().quota.take(payload.size()).ok_or_else(|| {
                 let reason = "too many requests wait for this partition already";
                 ProblemDetails::unavailable("partition_busy", reason)
             })?;

@@ -89,7 +89,7 @@ impl Forwarder {
         payload: &mut Payload<'_>,
     ) -> TryEnd {
         let (peer, owner, seen) = (way.peer, way.owner, way.seen);
-        let Some(_place) = peer.quota.take(payload.len()) else {
+        let Some(_place) = peer.quota.take(payload.size()) else {
             let reason = format!("too many requests wait for the node {}", owner.advertised);
             return TryEnd::refused_for_good(ProblemDetails::unavailable("peer_busy", reason));
         };

@@ -40,7 +40,7 @@ impl<'r> Payload<'r> {
     }
 
     /// The number of bytes that were received.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.received.as_ref().map_or(0, |body| body.bytes.len())
     }
 

@@ -106,7 +106,7 @@ impl ApiContext {
         let bodies = MemoryPool::with_shares("bodies", bytes, least, waiting, clock.clone());
         let bodies = BodyReader::new(bodies, &settings.limits, clock.clone());
         let pool = |of, bytes| MemoryPool::new(of, bytes, clock.clone());
-        let throttle = ReadThrottle::new();
+        let throttle = ReadThrottle::of_runtime();
         let memory = (answers.small.clone(), pool("new events", NEW_EVENTS_BYTES));
         let log_reads = LogReads::new(throttle.clone(), settings.logs, memory, &clock);
         let followers = HttpApiSettings::most_followers(settings.followers, connections);

@@ -114,7 +114,7 @@ mod tests {
         let marker = Marker { place, marked: epoch, drawn: Vec::new(), bytes: Bytes::new() };
         let entries = iter::repeat_with(move || Ok(Entry::Marker(marker.clone()))).take(STEPS);
         let (entries, log) = (stream::iter(entries).boxed(), LogName::Workspace(ws));
-        let mut events = LogEvents::new(entries, log, ReadThrottle::new());
+        let mut events = LogEvents::new(entries, log, ReadThrottle::of_runtime());
         let turns = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&turns);
         let mut other = JoinSet::new();

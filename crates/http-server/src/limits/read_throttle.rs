@@ -20,7 +20,7 @@ pub struct ReadThrottle(Arc<Semaphore>);
 
 impl ReadThrottle {
     /// Creates turns for half of the threads of this runtime, and at least one.
-    pub fn new() -> ReadThrottle {
+    pub fn of_runtime() -> ReadThrottle {
         let threads = Handle::current().metrics().num_workers();
         ReadThrottle(Arc::new(Semaphore::new((threads / 2).max(1))))
     }
