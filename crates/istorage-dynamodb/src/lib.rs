@@ -20,7 +20,7 @@ mod table;
 mod table_leases;
 mod table_setup;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod time;
 mod transact;
 mod write;

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     DynamoDbConfig, DynamoDbDriver,
-    testing::{ScriptedDynamoDb, ScriptedReply, binary, done, storage_of},
+    tests::{ScriptedDynamoDb, ScriptedReply, binary, done, storage_of},
 };
 
 fn key() -> Key {

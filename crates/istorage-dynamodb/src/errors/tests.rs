@@ -4,7 +4,7 @@ use istorage::{
     Key,
 };
 
-use crate::testing::{ScriptedDynamoDb, ScriptedReply, refused};
+use crate::tests::{ScriptedDynamoDb, ScriptedReply, refused};
 
 /// The kinds of error of a read and of a write, if the service gives this reply to every attempt.
 async fn kinds(reply: ScriptedReply) -> (ErrorKind, ErrorKind) {

@@ -6,7 +6,7 @@ use istorage::{AppStorageExt, ExpiringRow, Key, Outcome, Range, SharedStorage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{ScriptedDynamoDb, ScriptedReply, SharedTable, binary, columns, storage_of};
+use crate::tests::{ScriptedDynamoDb, ScriptedReply, SharedTable, binary, columns, storage_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);

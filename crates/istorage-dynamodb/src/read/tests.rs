@@ -7,7 +7,7 @@ use istorage::{
 };
 use serde_json::{Value, json};
 
-use crate::testing::{ScriptedDynamoDb, ScriptedReply, binary, broken, columns, refused};
+use crate::tests::{ScriptedDynamoDb, ScriptedReply, binary, broken, columns, refused};
 
 fn key(ccols: &'static str) -> Key {
     Key::new("p", ccols)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     Billing, DynamoDbConfig,
     table::SHOWN_WITHIN,
-    testing::{ScriptedDynamoDb, ScriptedReply, broken, done, refused},
+    tests::{ScriptedDynamoDb, ScriptedReply, broken, done, refused},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

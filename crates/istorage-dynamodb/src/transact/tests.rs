@@ -5,7 +5,7 @@ use istorage::{
 };
 use serde_json::{Value, json};
 
-use crate::testing::{
+use crate::tests::{
     ScriptedDynamoDb, ScriptedReply, SentRequest, binary, broken, columns, refused,
 };
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use istorage::{AppStorageExt, Conflict, ErrorKind, Key, Order, OrderedPut, Outcome, Put};
 use serde_json::{Value, json};
 
-use crate::testing::{
+use crate::tests::{
     ScriptedDynamoDb, ScriptedReply, binary, broken, columns, condition_failed, done, refused,
 };
 

@@ -10,6 +10,12 @@ use super::SourceFile;
 /// The crates that have no circle.
 const CRATES: &[&str] = &[
     "crates/appstream",
+    "crates/ctl",
+    "crates/eventlog",
+    "crates/http-admin",
+    "crates/http-api",
+    "crates/http-forward",
+    "crates/http-server",
     "crates/ielections",
     "crates/isequencer",
     "crates/istorage-cassandra",
