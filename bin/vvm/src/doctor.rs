@@ -59,7 +59,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     };
     let mut findings = vec![Finding::ok("configuration", "a node could start with it")];
     findings.extend(limits::check(&config, &target, &apps));
-    findings.extend(clocks::check(&clock));
+    findings.extend(clocks::check(&clock).await);
     findings.extend(ports::check(&config));
     findings.extend(certificates::check(&tls, &clock));
     findings.extend(access::check(&config, access.keys()));

@@ -5,13 +5,23 @@ use std::path::Path;
 use http_server::access::KeySet;
 
 use super::finding::Finding;
-use crate::{access_risks::access_risks, config::VvmConfig};
+use crate::{
+    access_risks::{PRIVATE_FILE, access_risks},
+    config::VvmConfig,
+};
 
 /// Judges the configuration, and the keys that a node reads.
 pub(super) fn check(config: &VvmConfig, keys: Option<&KeySet>) -> Vec<Finding> {
-    let risks = access_risks(config).into_iter();
-    let mut findings: Vec<_> =
-        risks.map(|risk| Finding::warn(risk.check, risk.what, risk.advice)).collect();
+    let risks = access_risks(config);
+    let is_private = |key| !risks.iter().any(|risk| risk.check == PRIVATE_FILE && risk.key == key);
+    let private = config.private_files().into_iter().filter(|(key, _)| is_private(*key));
+    let mut findings: Vec<_> = private
+        .map(|(key, path)| {
+            Finding::ok(PRIVATE_FILE, format!("`{key}`: {} is private", path.display()))
+        })
+        .collect();
+    findings
+        .extend(risks.into_iter().map(|risk| Finding::warn(risk.check, risk.what, risk.advice)));
     let file = config.access.as_ref().map(|access| &access.keys_file);
     findings.extend(file.zip(keys).map(|(file, keys)| judge_keys(file, keys)));
     findings

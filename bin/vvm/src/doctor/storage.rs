@@ -6,7 +6,7 @@ use base::with_causes;
 use clock::{Clock, Instant};
 use ctl::{CommandError, StorageTarget, clock_skew};
 use eventlog::{Deployment, TrustLevel};
-use ielections::{Lease, ObservedLease, TtlStore};
+use ielections::{Lease, LockFile, ObservedLease, TtlStore};
 use istorage::{ErrorKind, StorageDriver};
 use sysvvm::{AppName, System};
 use vvm::{AppSettings, NodeSettings};
@@ -39,7 +39,8 @@ pub(super) async fn check(
         }
         _ => {}
     }
-    if target.is_embedded() && running::node_works_in(&config.node.folder) {
+    let lock = config.node.folder.join(LockFile::NAME);
+    if target.is_embedded() && running::user_of(&lock).is_some() {
         return vec![in_use()];
     }
     let deadline = clock.now() + TIMEOUT;
