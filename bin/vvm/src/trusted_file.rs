@@ -1,15 +1,19 @@
 //! Files that only root and the user of the node should be able to write, or to replace.
 
 use std::{
+    ffi::OsString,
     fs, io,
     os::unix::fs::MetadataExt,
-    path::{self, Path, PathBuf},
+    path::{self, Component, Path, PathBuf},
 };
 
 use ctl::private_file::{ALL_USERS, GROUP_OF_FILE};
 use rustix::process::geteuid;
 
 const STICKY: u32 = 0o1000;
+
+/// The most links in a path, as Linux has it.
+const MOST_LINKS: u32 = 40;
 
 /// Users that can change what a file holds, and the command that ends it.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,28 +26,52 @@ pub(crate) struct NeedlessWriters {
 /// put another file in its place; `None` if there are none, or if the file cannot be looked at.
 /// Then reading the file fails, and that error is reported.
 ///
-/// Another file can be put in its place in each folder above it: above the path, and above the file
-/// behind its links. A simpler version looks at the last folder only: the writers of a folder above
-/// rename it, and make another one with the file that they want.
+/// Another file can be put in its place in each folder that the path leads through, also behind
+/// links. A simpler version looks at the last folder only: the writers of a folder above rename it,
+/// and make another one with the file that they want.
 pub(crate) fn needless_writers(file: &Path) -> Option<NeedlessWriters> {
+    let places = places(file).ok()?;
     let own = geteuid().as_raw();
-    places(file).ok()?.iter().find_map(|place| place.needless_writers(file, own))
+    // The place nearest to the file comes first.
+    places.iter().rev().find_map(|place| place.needless_writers(file, own))
 }
 
-/// A file or a folder that decides which bytes are read under a path.
+/// A file, a folder or a link that decides which bytes are read under a path.
 #[derive(Clone, Debug)]
 struct Place {
     path: PathBuf,
-    is_folder: bool,
+    kind: PlaceKind,
     mode: u32,
     owner: u32,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlaceKind {
+    File,
+    Folder,
+    /// The owner of a link can replace it in a folder with the sticky bit. In any other folder only
+    /// the writers of the folder can.
+    Link {
+        is_in_sticky: bool,
+    },
+    /// A pipe or a device.
+    Other,
+}
+
 impl Place {
-    fn find(path: &Path) -> io::Result<Place> {
-        let found = fs::metadata(path)?;
-        let (mode, owner) = (found.mode(), found.uid());
-        Ok(Place { path: path.to_owned(), is_folder: found.is_dir(), mode, owner })
+    fn find(path: PathBuf) -> io::Result<Place> {
+        let found = fs::symlink_metadata(&path)?;
+        let kind = match found.file_type() {
+            kind if kind.is_file() => PlaceKind::File,
+            kind if kind.is_dir() => PlaceKind::Folder,
+            kind if kind.is_symlink() => PlaceKind::Link { is_in_sticky: false },
+            _ => PlaceKind::Other,
+        };
+        Ok(Place { path, kind, mode: found.mode(), owner: found.uid() })
+    }
+
+    fn is_sticky(&self) -> bool {
+        self.mode & STICKY != 0
     }
 
     /// Judges the place. `file` is the path that leads through the place, and `own` is the user of
@@ -51,42 +79,81 @@ impl Place {
     fn needless_writers(&self, file: &Path, own: u32) -> Option<NeedlessWriters> {
         let (file, place, owner) = (file.display(), self.path.display(), self.owner);
         let is_foreign = owner != 0 && owner != own;
-        // In a folder with the sticky bit, only the owner of a file replaces the file.
-        let is_sticky = self.is_folder && self.mode & STICKY != 0;
-        let group = if self.is_folder { "the group of the folder" } else { GROUP_OF_FILE };
-        let writers = writers(self.mode, group).filter(|_| !is_sticky);
-        let (what, advice) = match (writers, self.is_folder) {
-            (Some(writers), false) => {
-                (format!("{writers} can write {file}"), format!("run `chmod go-w {file}`"))
+        let (what, advice) = match self.kind {
+            PlaceKind::File => match writers(self.mode, GROUP_OF_FILE) {
+                Some(writers) => {
+                    (format!("{writers} can write {file}"), format!("run `chmod go-w {file}`"))
+                }
+                None if is_foreign => (
+                    format!("the user {owner} owns {file}, so this user can write it"),
+                    format!("run `chown root {file}`"),
+                ),
+                None => return None,
+            },
+            // In a folder with the sticky bit, only the owner of a file replaces the file.
+            PlaceKind::Folder => {
+                let writers = writers(self.mode, "the group of the folder");
+                match writers.filter(|_| !self.is_sticky()) {
+                    Some(writers) => (
+                        format!("{writers} can replace {file} through the folder {place}"),
+                        format!("run `chmod go-w {place}`, or move the file to another folder"),
+                    ),
+                    None if is_foreign => (
+                        format!("the user {owner} owns the folder {place}, and can replace {file}"),
+                        // The folder may be the home of that user.
+                        "move the file to a folder of root, or of the user of the node".to_owned(),
+                    ),
+                    None => return None,
+                }
             }
-            (Some(writers), true) => (
-                format!("{writers} can replace {file} through the folder {place}"),
-                format!("run `chmod go-w {place}`, or move the file to another folder"),
+            PlaceKind::Link { is_in_sticky: true } if is_foreign => (
+                format!("the user {owner} owns the link {place}, and can replace {file}"),
+                format!("run `chown -h root {place}`"),
             ),
-            (None, _) if !is_foreign => return None,
-            (None, false) => (
-                format!("the user {owner} owns {file}, so this user can write it"),
-                format!("run `chown root {file}`"),
-            ),
-            (None, true) => (
-                format!("the user {owner} owns the folder {place}, and can replace {file}"),
-                // The folder may be the home of that user.
-                "move the file to a folder of root, or of the user of the node".to_owned(),
-            ),
+            PlaceKind::Link { .. } | PlaceKind::Other => return None,
         };
         Some(NeedlessWriters { what, advice })
     }
 }
 
-/// Returns the file and the folders above it, the nearest one first, and then the folders above the
-/// path that is given.
+/// Returns all places through which a path leads, from the root on.
 fn places(path: &Path) -> io::Result<Vec<Place>> {
-    let file = fs::canonicalize(path)?;
-    let named = path::absolute(path)?;
-    // The mode of a pipe or a device says nothing about its bytes.
-    let skipped = usize::from(!fs::metadata(&file)?.is_file());
-    let all = file.ancestors().skip(skipped).chain(named.ancestors().skip(1));
-    all.map(Place::find).collect()
+    let mut at = Place::find(PathBuf::from("/"))?;
+    let (mut places, mut links) = (vec![at.clone()], 0);
+    let mut rest = parts(&path::absolute(path)?);
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            at = Place::find(at.path.parent().unwrap_or(&at.path).to_owned())?;
+            continue;
+        }
+        let mut place = Place::find(at.path.join(part))?;
+        if let PlaceKind::Link { is_in_sticky } = &mut place.kind {
+            *is_in_sticky = at.is_sticky();
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let target = fs::read_link(&place.path)?;
+            if target.is_absolute() {
+                at = Place::find(PathBuf::from("/"))?;
+            }
+            rest.extend(parts(&target));
+        } else {
+            at = place.clone();
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+/// Returns the parts of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let part = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    };
+    path.components().rev().filter_map(part).collect()
 }
 
 /// Judges the mode of a file or of a folder by its writers.
@@ -108,7 +175,7 @@ mod tests {
 
     /// Only the last folder of the given path was looked at, before links were followed.
     #[test]
-    fn each_folder_above_the_path_and_above_the_file_counts() {
+    fn each_folder_that_the_path_leads_through_counts() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let set_mode = |name: &str, mode| {
@@ -144,25 +211,40 @@ mod tests {
                 assert!(found.advice.starts_with(&command), "{found:?}");
             }
         }
-        // A link to a folder is replaced in its own folder.
-        fs::create_dir(at("shared")).unwrap();
-        symlink(at("own"), at("shared/link")).unwrap();
-        fs::write(at("own/keys"), "").unwrap();
-        set_mode("own/keys", 0o644);
-        set_mode("shared", 0o777);
-        let found = needless_writers(&at("shared/link/keys")).unwrap();
-        assert!(found.what.ends_with(&format!("the folder {}", at("shared").display())));
         for unread in ["own/loop", "own/none", "open/inner/keys/none"] {
             assert_eq!(needless_writers(&at(unread)), None, "{unread}");
         }
     }
 
     #[test]
+    fn a_link_knows_whether_its_folder_is_sticky() {
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, is_in_sticky) in [(0o1777, true), (0o755, false)] {
+            let here = folder.path().join(format!("{mode:o}"));
+            fs::create_dir(&here).unwrap();
+            fs::set_permissions(&here, fs::Permissions::from_mode(mode)).unwrap();
+            symlink("/", here.join("link")).unwrap();
+            let found = places(&here.join("link")).unwrap();
+            let is_right = |place: &Place| place.kind == PlaceKind::Link { is_in_sticky };
+            assert!(found.iter().any(is_right), "{mode:o}: {found:?}");
+        }
+    }
+
+    #[test]
     fn only_root_and_the_user_of_the_node_may_own_a_place() {
+        use PlaceKind::{File, Folder, Link, Other};
         const OWN: u32 = 7;
-        for (is_folder, mode) in [(false, 0o100_644), (true, 0o40_755), (true, 0o41_777)] {
-            for (owner, is_risk) in [(0, false), (OWN, false), (8, true)] {
-                let place = Place { path: PathBuf::from("/srv"), is_folder, mode, owner };
+        let [plain, in_sticky] = [false, true].map(|is_in_sticky| Link { is_in_sticky });
+        for (kind, mode, is_risk_of_others) in [
+            (File, 0o100_644, true),
+            (Folder, 0o40_755, true),
+            (Folder, 0o41_777, true),
+            (in_sticky, 0o120_777, true),
+            (plain, 0o120_777, false),
+            (Other, 0o20_666, false),
+        ] {
+            for (owner, is_risk) in [(0, false), (OWN, false), (8, is_risk_of_others)] {
+                let place = Place { path: PathBuf::from("/srv"), kind, mode, owner };
                 let found = place.needless_writers(Path::new("/srv/keys"), OWN);
                 assert_eq!(found.is_some(), is_risk, "{place:?}: {found:?}");
                 let is_named = |found: NeedlessWriters| found.what.contains("the user 8 owns");
