@@ -1,4 +1,4 @@
-//! The `vvm` binary: the only place that names drivers, installs logging and ends the process.
+//! The `vvm` binary: names drivers, as `ctl` does, installs logging and ends the process.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

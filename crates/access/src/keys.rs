@@ -228,14 +228,16 @@ fn algorithm_of(jwk: &Jwk) -> Result<Algorithm, Unused> {
 /// A key of Ed25519. For a point of small order, such as the zeros of a key that was never filled
 /// in, signatures can be made without a private key.
 fn ed25519_key(point: &[u8]) -> Result<DecodingKey, Unused> {
-    if let Ok(mut y) = <[u8; 32]>::try_from(point) {
-        // The highest bit is the sign of x.
-        y[31] &= 0x7f;
-        if SMALL_ORDER.contains(&y) {
-            return Err(Unused::Wrong(
-                "the point has a small order, and anybody can sign for it: make another pair of keys",
-            ));
-        }
+    // aws-lc reads other lengths as a public key in X.509, which may have such a point.
+    let Ok(mut y) = <[u8; 32]>::try_from(point) else {
+        return Err(Unused::Wrong("the key has not the length of its curve"));
+    };
+    // The highest bit is the sign of x.
+    y[31] &= 0x7f;
+    if SMALL_ORDER.contains(&y) {
+        return Err(Unused::Wrong(
+            "the point has a small order, and anybody can sign for it: make another pair of keys",
+        ));
     }
     check_point(&ED25519, point)?;
     Ok(DecodingKey::from_ed_der(point))

@@ -110,7 +110,12 @@ struct Remembered {
 
 impl TokenVerifier {
     /// A verifier for tokens that these keys have signed.
+    ///
+    /// Signatures are checked by the provider of `jsonwebtoken` that the process has installed; if
+    /// it has none, this installs that of aws-lc.
     pub fn new(rules: TokenRules, keys: KeySet) -> TokenVerifier {
+        // Without one, a process that also has the other provider would panic at its first token.
+        let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
         TokenVerifier { rules, keys, remembered: Mutex::new(LruCache::new(REMEMBERED)) }
     }
 

@@ -304,7 +304,7 @@ fn files_of_keys_that_a_node_must_not_have_are_refused() {
         (with(json!({"kid": ""})), "needs an id"),
         (with(json!({"x": null})), "missing"),
         (with(json!({"x": "a+b"})), "missing"),
-        (with(json!({"x": base64([1; 31])})), "not a key"),
+        (with(json!({"x": base64([1; 31])})), "length"),
         (with(json!({"alg": "ES256"})), "`alg`"),
         (
             json!({"kty": "EC", "crv": "P-256", "kid": "a", "x": base64([1; 32]), "y": base64([1; 32])}),
@@ -386,6 +386,11 @@ fn a_key_for_which_everybody_can_sign_is_refused() {
             // `jsonwebtoken` would check signatures with it.
             let taken: Jwk = serde_json::from_value(jwk).unwrap();
             assert!(DecodingKey::from_jwk(&taken).is_ok());
+            // The same point in X.509, which aws-lc takes, too, was taken.
+            let der = [b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", &point[..]].concat();
+            let jwk = json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": base64(der)});
+            let error = KeySet::parse(json!({"keys": [&jwk]}).to_string().as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("length"), "{error}");
         }
     }
 }

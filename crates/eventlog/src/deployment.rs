@@ -12,7 +12,6 @@ use istorage::{
     settle::{SettleLimits, write_if_settled},
 };
 
-pub(crate) use self::level_change::BegunChange;
 pub use self::level_change::LevelChange;
 use crate::{DecodeError, Epoch, IncompatibleSchema, Schema, TrustLevel, layout, wire};
 
@@ -70,6 +69,14 @@ pub struct Deployment {
     change: Option<BegunChange>,
 }
 
+/// A change of the level that has begun, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BegunChange {
+    pub(crate) to: TrustLevel,
+    /// A random number, so that no two attempts store the same row.
+    pub(crate) attempt: u64,
+}
+
 impl From<DecodeError> for DeploymentError {
     fn from(why: DecodeError) -> DeploymentError {
         match why {
@@ -83,6 +90,12 @@ impl Deployment {
     /// The first deployment of an application.
     pub fn new(level: TrustLevel, schema: Schema) -> Deployment {
         Deployment { level, stray_before: Epoch(0), schema, change: None }
+    }
+
+    /// The level to which a change has begun; `None` if no change is under way. If its command was
+    /// killed, the next node or command cancels it.
+    pub fn changing_to(&self) -> Option<TrustLevel> {
+        self.change.map(|change| change.to)
     }
 
     /// Stores the first deployment of an application, or a later one with more tables. Returns the

@@ -4,6 +4,7 @@ mod audit;
 mod backup;
 mod cluster;
 mod events;
+mod found_app;
 mod inspect;
 mod paths;
 mod repair;
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use hyper::{Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use vvm::{App, Node, Service, ServiceError, istorage::StorageDriver, sysvvm::AppName};
+use vvm::{Node, Service, ServiceError, istorage::StorageDriver};
 
 pub use self::audit::OPERATOR_LINES;
 use self::{
@@ -336,14 +337,6 @@ impl AdminHandler {
 /// Whether a probe asks for the whole status, which is for operators only.
 fn is_verbose(query: Option<&str>) -> bool {
     parameters(query).any(|(name, _)| name == "verbose")
-}
-
-fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetails> {
-    let found = node.app(app.owner(), app.name());
-    found.ok_or_else(|| {
-        let known = node.apps().iter().map(|app| app.name().to_string()).collect();
-        ProblemDetails::no_such_app(app, known)
-    })
 }
 
 fn not_found(path: &str) -> ProblemDetails {

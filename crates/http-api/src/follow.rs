@@ -7,6 +7,7 @@
 //! others wait for, except for the memory of large events, of which its log has only a
 //! [part](quota). The tasks that read hold the places of reads, and give them back while they wait.
 
+mod context;
 mod earlier;
 mod logs;
 mod quota;
@@ -17,7 +18,7 @@ mod tail_reader;
 use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use clock::{Clock, Instant};
+use clock::Instant;
 use futures::{StreamExt, TryStreamExt, stream};
 use hyper::{
     Response,
@@ -25,49 +26,32 @@ use hyper::{
     header::{HeaderName, HeaderValue},
 };
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use vvm::OwnedLog;
 
+pub(crate) use self::{
+    context::FollowContext,
+    logs::{FollowedLogs, FollowedPartition},
+    request::{FollowRequest, is_followed},
+    tail::TAIL_BYTES,
+};
 use self::{
+    context::PIECE_BYTES,
     earlier::{EarlierEvents, EarlierReader},
     logs::FollowedLog,
     request::FollowStart,
     tail::{Tail, TailEvents},
 };
-pub(crate) use self::{
-    logs::{FollowedLogs, FollowedPartition},
-    request::{FollowRequest, is_followed},
-    tail::TAIL_BYTES,
-};
-use crate::{
-    read::{LogReads, read_problem},
-    refusal::problem_of_busy,
-};
+use crate::{read::read_problem, refusal::problem_of_busy};
 use http_server::{
     authentication::TokenEnd,
     event_stream::{EventFormat, EventPiece, FollowEnds},
-    limits::{FollowerPlace, MemoryPool},
+    limits::FollowerPlace,
     problem::ProblemDetails,
     response::{Body, Endless, stream_response},
 };
 
-/// The bytes of events after which a piece of an answer ends. More would only wait in memory.
-const PIECE_BYTES: usize = 8 << 10;
-
 /// Asks nginx to pass on each event at once.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-
-/// What all followers of a node share.
-#[derive(Debug)]
-pub(crate) struct FollowContext {
-    pub(crate) clock: Clock,
-    pub(crate) reads: LogReads,
-    /// The memory of events that are too large to be copied. An event has its share until the last
-    /// client has it.
-    pub(crate) large_events: MemoryPool,
-    /// Cancelled when the node stops.
-    pub(crate) stop: CancellationToken,
-}
 
 /// A client that follows a log.
 struct Follower {

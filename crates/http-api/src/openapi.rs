@@ -7,12 +7,12 @@
 mod answers;
 mod codes;
 mod headers;
+mod json;
 mod operations;
 mod problems;
 mod tables;
 
 use serde_json::{Map, Value as Json, json};
-use vvm::{processor::Application, sysvvm::AppName};
 
 #[cfg(test)]
 pub(crate) use self::codes::PROBLEM_CODES;
@@ -23,7 +23,7 @@ use self::{
     problems::{problem_responses, problem_schemas},
     tables::schemas,
 };
-pub(crate) use self::{codes::is_listed, tables::is_changeable};
+pub(crate) use self::{codes::is_listed, json::DescribedApp, tables::is_changeable};
 
 /// The path of the description.
 pub(crate) const DESCRIPTION: &str = "/api/v2/openapi.json";
@@ -33,21 +33,6 @@ pub(crate) const CHECK: &str = "/api/check";
 
 /// The name of the scheme of tokens.
 const BEARER: &str = "bearer";
-
-/// An application that the description has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DescribedApp<'a> {
-    pub(crate) name: &'a AppName,
-    pub(crate) application: &'a Application,
-}
-
-impl DescribedApp<'_> {
-    /// The name of a schema of this application. No other schema has it: the first two parts name
-    /// the application, and the number of the other parts tells tables, fields and rows apart.
-    fn schema_name(&self, of: &str) -> String {
-        format!("{}.{}.{of}", self.name.owner(), self.name.name())
-    }
-}
 
 /// Describes the API with these applications.
 pub(crate) fn describe(apps: &[DescribedApp<'_>], needs_token: bool) -> Json {
@@ -98,40 +83,6 @@ const INFO: &str = "The API of this node: commands, documents, logs and document
     applications. Bodies are JSON. HEAD is answered like GET, without the body. An answer without \
     success is a problem, and the `code` of a problem is for programs. Send an `Idempotency-Key` with \
     each request that must not be done twice.";
-
-/// A reference to a component.
-fn reference(kind: &str, name: &str) -> Json {
-    json!({ "$ref": format!("#/components/{kind}/{name}") })
-}
-
-fn schema(name: &str) -> Json {
-    reference("schemas", name)
-}
-
-/// An object that has no other properties.
-fn object(properties: Json, required: &[&str]) -> Json {
-    json!({
-        "type": "object", "properties": properties, "required": required,
-        "additionalProperties": false,
-    })
-}
-
-/// A whole number that is not negative, such as an id or an offset.
-fn natural(description: &str) -> Json {
-    json!({ "type": "integer", "format": "int64", "minimum": 0, "description": description })
-}
-
-fn text(description: &str) -> Json {
-    json!({ "type": "string", "description": description })
-}
-
-fn flag(description: &str) -> Json {
-    json!({ "type": "boolean", "description": description })
-}
-
-fn list(items: Json) -> Json {
-    json!({ "type": "array", "items": items })
-}
 
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,10 @@ use clock::Instant;
 use tokio_util::sync::CancellationToken;
 use vvm::{App, Node, eventlog::WsId};
 
-use super::{metrics::ForwardMetrics, parking::Parking, peers::Peers};
+use super::{metrics::ForwardMetrics, parking::Parking, peers::Peers, quota::QuotaLimits};
 use http_server::{
     body::BodyReader,
-    limits::{AnswerMemory, FollowerPlaces, QuotaLimits},
+    limits::{AnswerMemory, FollowerPlaces},
     request_head::RequestHead,
     spans::RequestTracer,
     tls::ClusterTls,
@@ -46,6 +46,8 @@ pub struct ForwarderSettings {
     pub followers: Arc<FollowerPlaces>,
     /// Makes the spans of tries at other nodes.
     pub tracer: RequestTracer,
+    /// The metrics of forwarding.
+    pub metrics: ForwardMetrics,
     /// Cancelled when the node stops.
     pub stop: CancellationToken,
 }
@@ -101,7 +103,8 @@ impl ForwardRequest<'_> {
 impl Forwarder {
     /// A forwarder without a request.
     pub fn new(node: Node, settings: ForwarderSettings) -> Forwarder {
-        let ForwarderSettings { tls, limits, bodies, answers, followers, tracer, stop } = settings;
+        let ForwarderSettings { tls, limits, bodies, answers, followers, tracer, metrics, stop } =
+            settings;
         let QuotaLimits { requests, bytes } = limits;
         let of_peer = QuotaLimits { requests: 2 * requests, bytes: 2 * bytes };
         let clock = node.clock().clone();
@@ -112,7 +115,7 @@ impl Forwarder {
             bodies,
             answers,
             followers,
-            metrics: ForwardMetrics::new(),
+            metrics,
             tracer,
             stop,
         }

@@ -15,18 +15,23 @@ mod peer;
 mod peer_body;
 mod peers;
 mod placement;
+mod quota;
+mod read_places;
 mod receive;
 mod send;
 mod settings;
 mod successor;
 mod tries;
+mod way;
 
 pub use self::{
     forwarder::{ForwardKind, ForwardRequest, Forwarder, ForwarderSettings},
     mark::{ForwardMark, PROBLEM},
-    outcome::{Answer, BatchState, code_of},
+    metrics::ForwardMetrics,
+    outcome::{BatchState, code_of},
     peers::Peers,
-    placement::{NextPlace, Placement},
+    placement::{NextTry, Placement},
+    quota::QuotaLimits,
     settings::{ClusterSettings, ClusterSettingsError},
     successor::{PeerCheck, asked_successor},
     tries::is_settled,

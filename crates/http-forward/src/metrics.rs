@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge};
 
 /// The metrics of forwarding. They exist from the beginning.
 #[derive(Clone, Debug)]
-pub(crate) struct ForwardMetrics {
+pub struct ForwardMetrics {
     /// Requests that a peer answered.
     pub(crate) answered: Counter,
     /// Requests of which the peer did nothing, and which may be tried again.
@@ -23,8 +23,8 @@ pub(crate) struct ForwardMetrics {
     pub(crate) parked: Gauge,
 }
 
-impl ForwardMetrics {
-    pub(crate) fn new() -> ForwardMetrics {
+impl Default for ForwardMetrics {
+    fn default() -> ForwardMetrics {
         let forwarded = |outcome| {
             let counter = metrics::counter!("httpapi_forwarded_total", "outcome" => outcome);
             counter.increment(0);

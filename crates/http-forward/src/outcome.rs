@@ -1,11 +1,6 @@
 //! The outcome of a try of a request, for the tries after it.
 
-use hyper::Response;
-
-use http_server::{problem::ProblemDetails, response::Body};
-
-/// An answer: that of the API of this node, or that of another node.
-pub type Answer = Result<Response<Body>, ProblemDetails>;
+use http_server::problem::Answer;
 
 /// The state of a batch that was answered, but of which some commands may have to be tried again.
 /// The answer has the state as a mark, which only nodes see.
@@ -15,10 +10,10 @@ pub enum BatchState {
     ///
     /// Such a refusal says that this try of the command did nothing. If an earlier try of the batch
     /// may have done the command, the refusal must not reach the client
-    /// ([`Tries::next`](super::tries::Tries::next)).
+    /// (`Tries::next`).
     PartlyBusy,
     /// Some commands were refused, none of them as busy, by a problem that does not tell the
-    /// outcome of an earlier try ([`is_settled`]).
+    /// outcome of an earlier try (`is_settled`).
     PartlyUnsettled,
 }
 

@@ -15,7 +15,10 @@ use clock::Clock;
 use metrics::Gauge;
 use tokio::sync::Semaphore;
 
-use http_server::limits::{Quota, QuotaLimits, ReadPlaces};
+use super::{
+    quota::{Quota, QuotaLimits},
+    read_places::ReadPlaces,
+};
 
 /// The number of requests of a partition that are tried again at the same time.
 const LANES: usize = 16;

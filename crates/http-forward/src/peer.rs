@@ -20,10 +20,12 @@ use super::{
     connection::PeerFailure,
     connections::{Connections, IDLE, PeerSlot},
     peer_body::PeerBody,
+    quota::{Quota, QuotaLimits},
+    read_places::ReadPlaces,
     settings::ClusterSettings,
 };
 use http_server::{
-    limits::{Places, Quota, QuotaLimits, ReadPlaces, SendPlaces},
+    limits::{Places, SendPlaces},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     server::ONCE_WITHIN,
     tls::ClusterTls,

@@ -10,8 +10,9 @@ use std::{
 
 use clock::Clock;
 
-use super::peer::Peer;
-use http_server::{limits::QuotaLimits, tls::ClusterTls};
+use http_server::tls::ClusterTls;
+
+use super::{peer::Peer, quota::QuotaLimits};
 
 /// The interval at which connections without a request are looked through.
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);

@@ -7,22 +7,25 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use clock::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
 use super::{
     forwarder::{ForwardKind, ForwardRequest, Forwarder},
     log::LogPlace,
-    outcome::{Answer, code_of},
+    outcome::code_of,
     parking::{Parked, ParkedPartition},
     peer::Peer,
-    send::Way,
+    quota::QuotaShare,
+    read_places::ReadPlaces,
     tries::{NextStep, Tries, TryEnd, is_tried_again},
+    way::Way,
 };
 use http_server::{
     body::Payload,
-    limits::{MemoryShare, Place, QuotaShare, ReadPlaces},
-    problem::{NOT_LEADER, ProblemDetails},
+    limits::{MemoryShare, Place},
+    problem::{Answer, NOT_LEADER, ProblemDetails},
     response::IDEMPOTENCY_KEY,
 };
 
@@ -50,7 +53,7 @@ pub struct Placement<'f> {
 
 /// What follows for a request.
 #[expect(missing_debug_implementations, reason = "the body of an answer has none")]
-pub enum NextPlace {
+pub enum NextTry {
     /// This node owns the partition, and tries the request now.
     Here,
     /// The request has its answer.
@@ -70,20 +73,17 @@ struct HeldPlaces {
 impl HeldPlaces {
     /// Takes a place for a read. A read that has to wait gives back first what the requests of all
     /// principals share, and takes it again later.
-    async fn place_in(
+    async fn permit_in(
         &mut self,
         reads: &ReadPlaces,
-        request: &ForwardRequest<'_>,
-        forwarder: &Forwarder,
+        principal: Option<&str>,
+        until: Instant,
     ) -> Result<Place, ProblemDetails> {
-        let principal = request.head.principal();
         if let Some(place) = reads.try_take(principal) {
             return Ok(place);
         }
         self.give_back_shared();
-        let now = forwarder.node.clock().now();
-        // The other half of the time belongs to the read.
-        reads.take(principal, now + (request.until - now) / 2).await
+        reads.take(principal, until).await
     }
 
     fn give_back_shared(&mut self) {
@@ -122,17 +122,17 @@ impl<'f> Placement<'f> {
     }
 
     /// Tries the request on other nodes, until it is answered or this node must try it.
-    pub async fn next(&mut self, payload: &mut Payload<'_>) -> NextPlace {
+    pub async fn next(&mut self, payload: &mut Payload<'_>) -> NextTry {
         loop {
             if let Some(end) = self.end.take() {
                 if let Some(answer) = self.answer_after(end, payload).await {
-                    return NextPlace::Answered(answer);
+                    return NextTry::Answered(answer);
                 }
                 let Placement { forwarder, request, .. } = self;
                 self.seen = forwarder.node.owner_of(request.app, request.partition());
             }
             self.end = Some(match self.target() {
-                Target::Here => return NextPlace::Here,
+                Target::Here => return NextTry::Here,
                 Target::Nobody(why) => TryEnd::Refused(Err(why)),
                 // A request that this node does has no room for this future.
                 Target::Other(owner) => Box::pin(self.try_other(owner, payload)).await,
@@ -235,10 +235,11 @@ impl<'f> Placement<'f> {
 
     /// Waits for what a try needs on its way to the owner.
     ///
-    /// Invariant: a request has what its principal has a share of before it takes anything that the
-    /// requests of all principals share. In a simpler version a principal that takes its answers
-    /// slowly holds all connections to the owner, because each of its reads waits on one of them
-    /// for memory of the principal, and all other principals wait for a connection.
+    /// Invariant: a read has the share of its principal in the connections to the owner before it
+    /// takes anything that the requests of all principals share. In a simpler version a principal
+    /// that takes its answers slowly holds all connections to the owner, because each of its reads
+    /// waits on one of them for memory of the principal, and all other principals wait for a
+    /// connection.
     async fn way_to<'w>(
         &mut self,
         peer: &'w Arc<Peer>,
@@ -248,17 +249,17 @@ impl<'f> Placement<'f> {
         let request = self.request;
         let (mut log, mut read, mut drawn) = (None, None, None);
         match request.kind {
-            ForwardKind::Log { is_followed } => {
-                log =
-                    Some(LogPlace::take(self.forwarder, &request, peer, owner, is_followed).await?);
-            }
             ForwardKind::Read => read = self.read_place(peer).await?,
             ForwardKind::Write { reserved_bytes: Some(bytes), .. } => {
                 drawn = Some(self.memory_for_draw(bytes).await?);
             }
-            ForwardKind::Write { reserved_bytes: None, .. } => {}
+            ForwardKind::Log { .. } | ForwardKind::Write { reserved_bytes: None, .. } => {}
         }
         self.take_quota(payload)?;
+        if let ForwardKind::Log { is_followed } = request.kind {
+            // A log that waits here takes no place of the peer meanwhile.
+            log = Some(LogPlace::take(self.forwarder, &request, peer, owner, is_followed).await?);
+        }
         Ok(Way {
             peer,
             owner,
@@ -280,15 +281,19 @@ impl<'f> Placement<'f> {
     /// may be ready for reads in other partitions.
     async fn read_place(&mut self, peer: &Peer) -> Result<Option<Place>, ProblemDetails> {
         let (forwarder, request) = (self.forwarder, self.request);
-        if request.head.principal().is_none() {
+        let principal = request.head.principal();
+        if principal.is_none() {
             return Ok(None);
         }
+        let now = forwarder.node.clock().now();
+        // The other half of the time belongs to the read.
+        let until = now + (request.until - now) / 2;
         if self.held.read.is_none() {
             let parked = self.parked();
-            let place = self.held.place_in(&parked.reads, &request, forwarder).await?;
+            let place = self.held.permit_in(&parked.reads, principal, until).await?;
             self.held.read = Some(place);
         }
-        self.held.place_in(&peer.reads, &request, forwarder).await.map(Some)
+        self.held.permit_in(&peer.reads, principal, until).await.map(Some)
     }
 
     /// Takes the memory for the numbers that another node draws. The owner has drawn the numbers

@@ -13,20 +13,20 @@ pub struct QuotaLimits {
 
 /// The requests that wait for one partition, or that one peer answers.
 #[derive(Debug)]
-pub struct Quota {
+pub(crate) struct Quota {
     limits: QuotaLimits,
     used: Mutex<QuotaLimits>,
 }
 
 impl Quota {
     /// A quota of which nothing is taken.
-    pub fn new(limits: QuotaLimits) -> Arc<Quota> {
+    pub(crate) fn new(limits: QuotaLimits) -> Arc<Quota> {
         Arc::new(Quota { limits, used: Mutex::new(QuotaLimits { requests: 0, bytes: 0 }) })
     }
 
     /// Counts a request with a body of this size. `None` if the request does not fit any more. A
     /// single request always fits, however large its body is.
-    pub fn take(self: &Arc<Quota>, bytes: usize) -> Option<QuotaShare> {
+    pub(crate) fn take(self: &Arc<Quota>, bytes: usize) -> Option<QuotaShare> {
         self.change(|used| {
             let QuotaLimits { requests, bytes: most } = self.limits;
             let fits = used.requests < requests && used.bytes.saturating_add(bytes) <= most;
@@ -46,7 +46,7 @@ impl Quota {
 
 /// The place of one request. Dropping it gives the place back.
 #[derive(Debug)]
-pub struct QuotaShare {
+pub(crate) struct QuotaShare {
     of: Arc<Quota>,
     bytes: usize,
 }

@@ -12,19 +12,19 @@ use super::quota::QuotaLimits;
 /// The places of reads that another node does. One principal has half of them. A read whose answer
 /// finds no memory holds its connection, and its principal may have used up the memory itself.
 #[derive(Debug)]
-pub struct ReadPlaces {
+pub(crate) struct ReadPlaces {
     places: Places,
     of: &'static str,
 }
 
 impl ReadPlaces {
     /// The places of the reads of a partition that has so many connections to its owner.
-    pub fn of_partition(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
+    pub(crate) fn of_partition(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
         ReadPlaces::new(most, limits, clock, ("partition_busy", "of this partition"))
     }
 
     /// The places of the reads that a peer does.
-    pub fn of_peer(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
+    pub(crate) fn of_peer(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
         ReadPlaces::new(most, limits, clock, ("peer_busy", "at the owner of this partition"))
     }
 
@@ -38,12 +38,12 @@ impl ReadPlaces {
     }
 
     /// Takes a place, if one is free at once.
-    pub fn try_take(&self, principal: Option<&str>) -> Option<Place> {
+    pub(crate) fn try_take(&self, principal: Option<&str>) -> Option<Place> {
         self.places.try_take(principal, 1).ok()
     }
 
     /// Waits for a place.
-    pub async fn take(
+    pub(crate) async fn take(
         &self,
         principal: Option<&str>,
         deadline: Instant,

@@ -14,8 +14,8 @@ use super::{
     forwarder::{ForwardKind, ForwardRequest, Forwarder},
     mark::PROBLEM,
     peer_body::PeerBody,
-    send::Way,
     tries::{TryEnd, is_tried_again},
+    way::Way,
 };
 use http_server::{
     body::Payload,

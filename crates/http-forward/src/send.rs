@@ -23,13 +23,12 @@ use super::{
     forwarder::{ForwardRequest, Forwarder},
     log::LogPlace,
     mark::ForwardMark,
-    parking::ParkedPartition,
     peer::Peer,
     tries::TryEnd,
+    way::Way,
 };
 use http_server::{
     body::Payload,
-    limits::{MemoryShare, Place},
     problem::ProblemDetails,
     response::{IDEMPOTENCY_KEY, REQUEST_ID},
     spans::{RequestSpan, TRACEPARENT, TRACESTATE},
@@ -56,22 +55,6 @@ const OWNER_CHECK: Duration = Duration::from_millis(250);
 
 /// The time that a former owner has for its answer.
 const FORMER_OWNER: Duration = Duration::from_millis(250);
-
-/// The way of one try to the owner of a partition: the owner, and what the try holds.
-pub(super) struct Way<'w> {
-    pub(crate) peer: &'w Arc<Peer>,
-    pub(crate) owner: Owner,
-    /// The ownership row by which the owner was found.
-    pub(crate) seen: OwnerRow,
-    pub(super) parked: Arc<ParkedPartition>,
-    /// The place of a log.
-    pub(crate) log: Option<LogPlace>,
-    /// The memory for the numbers of a draw.
-    pub(crate) drawn: Option<MemoryShare>,
-    /// The place of a read among those of its principal.
-    pub(super) _read: Option<Place>,
-    pub(super) can_be_sent_twice: bool,
-}
 
 /// The reason why a node stopped waiting for an answer.
 enum GivenUp {

@@ -1,6 +1,6 @@
 //! The question of an owner whether its successor is there.
 
-use std::sync::Arc;
+use std::sync::Weak;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -14,12 +14,13 @@ const PATH: &str = "/successor/";
 
 /// Asks successors on their cluster ports.
 #[derive(Debug)]
-pub struct PeerCheck(pub Arc<Peers>);
+pub struct PeerCheck(pub Weak<Peers>);
 
 #[async_trait]
 impl SuccessorCheck for PeerCheck {
     async fn is_there(&self, successor: Owner) -> bool {
-        let peer = successor.cluster.and_then(|address| self.0.peer(address));
+        let peers = self.0.upgrade();
+        let peer = successor.cluster.and_then(|address| peers?.peer(address));
         // A node that cannot forward to another one cannot ask it, either.
         let Some(peer) = peer else { return true };
         let mut request = Request::new(Full::new(Bytes::new()));

@@ -8,8 +8,8 @@
 
 use hyper::StatusCode;
 
-use super::outcome::{Answer, BatchState};
-use http_server::problem::{MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN};
+use super::outcome::BatchState;
+use http_server::problem::{Answer, MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN};
 
 /// The end of a try.
 pub(super) enum TryEnd {

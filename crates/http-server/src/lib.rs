@@ -1,10 +1,10 @@
 //! A server of HTTP/1.1 that keeps its limits, for services that answer requests.
 //!
-//! [`Server::serve`](server::Server::serve) accepts connections, over TLS if a port [has it](ServerTls), and gives each
-//! request to a [`RequestHandler`](server::RequestHandler). A handler finds the sender
-//! ([`authentication`]), receives the body ([`body`]), takes what the request needs ([`limits`]),
-//! and answers ([`response`]), or says why not ([`problem`]). The crate knows no node and no
-//! application.
+//! [`Server::serve`](server::Server::serve) accepts connections, over TLS if a port
+//! [has it](ServerTls), and gives each request to a [`RequestHandler`](server::RequestHandler). A
+//! handler finds the sender ([`authentication`]), receives the body ([`body`]), takes what the
+//! request needs ([`limits`]), and answers ([`response`]), or says why not ([`problem`]). The crate
+//! knows no node and no application.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

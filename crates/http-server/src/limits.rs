@@ -4,9 +4,7 @@
 mod follower_places;
 mod memory;
 mod places;
-mod quota;
 mod rate;
-mod read_places;
 mod read_throttle;
 mod send_places;
 
@@ -16,8 +14,6 @@ pub use self::{
     follower_places::{FollowerPlace, FollowerPlaces},
     memory::{AnswerMemory, MemoryPool, MemoryShare},
     places::{NoPlace, Place, PlaceTaker, Places},
-    quota::{Quota, QuotaLimits, QuotaShare},
-    read_places::ReadPlaces,
     read_throttle::ReadThrottle,
     send_places::SendPlaces,
 };

@@ -37,6 +37,9 @@ pub const KNOWN_APPS: &str = "apps";
 /// answer to a forwarded request has a bound.
 const MOST_REASON_BYTES: usize = 8 << 10;
 
+/// What a request gets: an answer, or a problem.
+pub type Answer = Result<Response<Body>, ProblemDetails>;
+
 /// A problem with a request, for programs and for people.
 #[derive(Debug)]
 pub struct ProblemDetails {

@@ -11,16 +11,8 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{AppStorageExt, SharedStorage};
 
-use super::{Deployment, DeploymentError};
+use super::{BegunChange, Deployment, DeploymentError};
 use crate::{Epoch, TrustLevel, layout};
-
-/// A change of the level that has begun, as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BegunChange {
-    pub(crate) to: TrustLevel,
-    /// A random number, so that no two attempts store the same row.
-    pub(crate) attempt: u64,
-}
 
 /// A change of the trust level that has begun. The caller proves that no node works on the
 /// application until the change has [finished](LevelChange::finish).
@@ -80,13 +72,5 @@ impl LevelChange {
             true => Ok(finished),
             false => Err(DeploymentError::ChangeCancelled(begun.level)),
         }
-    }
-}
-
-impl Deployment {
-    /// The level to which a change has begun; `None` if no change is under way. If its command was
-    /// killed, the next node or command cancels it.
-    pub fn changing_to(&self) -> Option<TrustLevel> {
-        self.change.map(|change| change.to)
     }
 }

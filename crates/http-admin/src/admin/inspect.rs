@@ -16,7 +16,7 @@ use vvm::{
     sysvvm::{self, AppName},
 };
 
-use super::OPERATOR_LINES;
+use super::audit::OPERATOR_LINES;
 use crate::inspect::{InspectError, Inspector, View, texts};
 use http_server::{
     authentication::TokenEnd,

@@ -9,7 +9,7 @@ use vvm::{
     sysvvm::{AppName, NumberPlace},
 };
 
-use super::found_app;
+use super::found_app::found_app;
 use http_server::{
     problem::{NOT_LEADER, ProblemDetails},
     query::{check_query, parameter, required},

@@ -4,7 +4,7 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
 
-use super::found_app;
+use super::found_app::found_app;
 use http_api::{check_workspace_exists, problem_of_busy, read_problem};
 use http_server::{
     problem::{NOT_LEADER, ProblemDetails},

@@ -13,7 +13,10 @@ use vvm::{
     sysvvm::OpenedApp,
 };
 
-use super::{InspectError, Inspector, Lines, hex, limited};
+use super::{
+    numbers::stored_numbers,
+    source::{InspectError, Lines, Source, hex, limited},
+};
 use http_api::{ShownFields, json_of_entry, json_of_record};
 
 /// The log of a partition.
@@ -52,34 +55,30 @@ fn log(
     decoded(from, begin, move |number| row(Offset(number)), decode)
 }
 
-impl Inspector {
-    /// The records of a workspace from an id on: singletons and counters of gapless series, then
-    /// records, then records of collections.
-    pub(super) async fn records(
-        &self,
-        app: &OpenedApp,
-        ws: WsId,
-        from: u64,
-        limit: usize,
-    ) -> Result<Lines, InspectError> {
-        let stored = self.stored_numbers(app, ws).await?;
-        let last = |seq| stored.iter().find(|it| it.0 == seq).map_or(0, |it| it.1);
-        let (records, collections) = (standard::FIRST_RECORD_ID, standard::FIRST_CRECORD_ID);
-        // A range ends behind its last stored number, at the first storage partition without
-        // records. That is far from the next range.
-        let ranges = [
-            (0, records, 1 << 17),
-            (records, collections, last(standard::RECORD_ID.0)),
-            (collections, u64::MAX, last(standard::CRECORD_ID.0)),
-        ];
-        let reader = self.reader(app);
-        let lines = stream::iter(ranges.into_iter().filter(move |range| from < range.1)).flat_map(
-            move |(first, _, last)| {
-                record_range(reader.clone(), ws, from.max(first), last.max(first))
-            },
-        );
-        Ok(limited(lines.boxed(), limit))
-    }
+/// The records of a workspace from an id on: singletons and counters of gapless series, then
+/// records, then records of collections.
+pub(super) async fn records(
+    source: &Source,
+    app: &OpenedApp,
+    ws: WsId,
+    from: u64,
+    limit: usize,
+) -> Result<Lines, InspectError> {
+    let stored = stored_numbers(source, app, ws).await?;
+    let last = |seq| stored.iter().find(|it| it.0 == seq).map_or(0, |it| it.1);
+    let (records, collections) = (standard::FIRST_RECORD_ID, standard::FIRST_CRECORD_ID);
+    // A range ends behind its last stored number, at the first storage partition without
+    // records. That is far from the next range.
+    let ranges = [
+        (0, records, 1 << 17),
+        (records, collections, last(standard::RECORD_ID.0)),
+        (collections, u64::MAX, last(standard::CRECORD_ID.0)),
+    ];
+    let reader = source.reader(app);
+    let lines = stream::iter(ranges.into_iter().filter(move |range| from < range.1)).flat_map(
+        move |(first, _, last)| record_range(reader.clone(), ws, from.max(first), last.max(first)),
+    );
+    Ok(limited(lines.boxed(), limit))
 }
 
 fn record_range(reader: Reader, ws: WsId, from: u64, last: u64) -> Lines {

@@ -8,30 +8,29 @@ use vvm::{
     sysvvm::system_row_kind,
 };
 
-use super::{CALL_TIME, InspectError, Inspector, Lines, RawPartitions, hex, limited};
+use super::{
+    source::{CALL_TIME, InspectError, Lines, Source, hex, limited},
+    view::RawPartitions,
+};
 
-impl Inspector {
-    pub(super) async fn rows(
-        &self,
-        keyspace: KeyspaceName,
-        partitions: RawPartitions,
-        limit: usize,
-    ) -> Result<Lines, InspectError> {
-        let opened = self.system.driver().open(&keyspace, self.deadline()).await?;
-        let storage = opened.ok_or_else(|| InspectError::NoKeyspace(keyspace.clone()))?;
-        let is_system = keyspace == *self.system.keyspace();
-        let (pkeys, from) = match partitions {
-            RawPartitions::One { pkey, from } => (stream::once(ready(Ok(pkey))).boxed(), from),
-            RawPartitions::WithPrefix(prefix) => {
-                (storage.partitions(prefix, CALL_TIME), Bytes::new())
-            }
-        };
-        let lines = pkeys
-            .map_ok(move |pkey| partition(&storage, pkey, from.clone(), is_system))
-            .map_err(InspectError::from)
-            .try_flatten();
-        Ok(limited(lines.boxed(), limit))
-    }
+pub(super) async fn rows(
+    source: &Source,
+    keyspace: KeyspaceName,
+    partitions: RawPartitions,
+    limit: usize,
+) -> Result<Lines, InspectError> {
+    let opened = source.system.driver().open(&keyspace, source.deadline()).await?;
+    let storage = opened.ok_or_else(|| InspectError::NoKeyspace(keyspace.clone()))?;
+    let is_system = keyspace == *source.system.keyspace();
+    let (pkeys, from) = match partitions {
+        RawPartitions::One { pkey, from } => (stream::once(ready(Ok(pkey))).boxed(), from),
+        RawPartitions::WithPrefix(prefix) => (storage.partitions(prefix, CALL_TIME), Bytes::new()),
+    };
+    let lines = pkeys
+        .map_ok(move |pkey| partition(&storage, pkey, from.clone(), is_system))
+        .map_err(InspectError::from)
+        .try_flatten();
+    Ok(limited(lines.boxed(), limit))
 }
 
 /// The rows of a partition. A damaged row ends them with a line that says why.

@@ -7,9 +7,8 @@ use hyper::{
 
 use super::context::ApiContext;
 use crate::openapi::is_listed;
-use http_forward::Answer;
 use http_server::{
-    problem::ProblemDetails,
+    problem::{Answer, ProblemDetails},
     request_head::RequestHead,
     response::{Body, REQUEST_ID, keep_out_of_caches},
 };

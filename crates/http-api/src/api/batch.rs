@@ -28,11 +28,11 @@ use crate::{
     route::MOST_COMMANDS,
     rows::{JsonObject, RowBody},
 };
-use http_forward::{Answer, BatchState, is_settled};
+use http_forward::{BatchState, is_settled};
 use http_server::{
     body::Payload,
     limits::MemoryShare,
-    problem::{ProblemDetails, UNKNOWN},
+    problem::{Answer, ProblemDetails, UNKNOWN},
     response::{JSON, bytes_response},
 };
 

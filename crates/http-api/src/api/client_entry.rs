@@ -24,10 +24,16 @@ use crate::{
     openapi::is_changeable,
     route::{ApiOperation, Route, route},
 };
-use http_forward::{Answer, ForwardKind, ForwardRequest, Forwarder, NextPlace, Placement};
+use http_forward::{ForwardKind, ForwardRequest, Forwarder, NextTry, Placement};
 use http_server::{
-    body::Payload, check::check, cross_origin::PageOrigins, problem::ProblemDetails,
-    request_body::RequestBody, request_head::RequestHead, response::Body, server::RequestHandler,
+    body::Payload,
+    check::check,
+    cross_origin::PageOrigins,
+    problem::{Answer, ProblemDetails},
+    request_body::RequestBody,
+    request_head::RequestHead,
+    response::Body,
+    server::RequestHandler,
 };
 
 /// Answers the requests of clients.
@@ -152,8 +158,8 @@ async fn answer_placed(
     let mut placement = Placement::new(forwarder, forwarded(api, &request, payload)?);
     loop {
         match placement.next(payload).await {
-            NextPlace::Answered(answer) => return answer,
-            NextPlace::Here => placement.tried(operations::run(api, &request, payload).await),
+            NextTry::Answered(answer) => return answer,
+            NextTry::Here => placement.tried(operations::run(api, &request, payload).await),
         }
     }
 }
@@ -172,7 +178,9 @@ fn forwarded<'r>(
     let kind = match operation {
         _ if endpoint.is_log() => ForwardKind::Log { is_followed: is_followed(head.query())? },
         _ if endpoint.is_read() => ForwardKind::Read,
-        ApiOperation::DrawNumbers(id) => write(DRAWN_BYTES, drawn_bytes(app, id, &payload.bytes())),
+        ApiOperation::DrawNumbers(id) => {
+            write(DRAWN_BYTES, drawn_bytes(app, id, &payload.bytes())?)
+        }
         ApiOperation::CommandBatch => write(BATCH_BYTES, None),
         _ => write(DONE_BYTES, None),
     };

@@ -8,10 +8,7 @@ use vvm::{Node, Service, ServiceError};
 
 use super::{peer_entry::PeerEntry, shared::SharedApi};
 use http_forward::{ClusterSettings, PeerCheck};
-use http_server::{
-    server::HttpLimits,
-    server::{ClientKind, Server, bind},
-};
+use http_server::server::{ClientKind, HttpLimits, Server, bind};
 
 /// The bytes of a head that a forwarding node adds to those of the client.
 const MARK_BYTES: usize = 4 << 10;
@@ -48,7 +45,7 @@ impl Service for ClusterPort {
         let listener = listener.ok_or("the cluster port was not bound")?;
         let context = api.context(node.clone());
         let forwarder = context.forwarder.as_ref().ok_or("the API knows of no cluster")?;
-        node.set_successor_check(Arc::new(PeerCheck(Arc::clone(forwarder.peers()))));
+        node.set_successor_check(Arc::new(PeerCheck(Arc::downgrade(forwarder.peers()))));
         let limits = HttpLimits {
             connections: settings.connections,
             head_bytes: api.settings().limits.head_bytes + MARK_BYTES,

@@ -20,8 +20,11 @@ use crate::{
     refusal::problem_of,
     rows::{JsonObject, RowBody},
 };
-use http_forward::Answer;
-use http_server::{body::Payload, problem::ProblemDetails, request_head::RequestHead};
+use http_server::{
+    body::Payload,
+    problem::{Answer, ProblemDetails},
+    request_head::RequestHead,
+};
 
 /// The command that writes rows.
 static CUD: LazyLock<QName> = LazyLock::new(|| "sys.CUD".parse().expect("it is a name"));

@@ -17,11 +17,11 @@ use crate::{
     route::{ApiOperation, Endpoint},
     rows,
 };
-use http_forward::{Forwarder, ForwarderSettings};
+use http_forward::{ForwardMetrics, Forwarder, ForwarderSettings, QuotaLimits};
 use http_server::{
     authentication::PortAccess,
     body::BodyReader,
-    limits::{AnswerMemory, FollowerPlaces, MemoryPool, QuotaLimits, ReadThrottle},
+    limits::{AnswerMemory, FollowerPlaces, MemoryPool, ReadThrottle},
     problem::ProblemDetails,
     request_head::RequestHead,
     spans::RequestTracer,
@@ -117,6 +117,8 @@ impl ApiContext {
             stop: stop.clone(),
             clock,
         };
+        // They exist from the beginning, also without a cluster.
+        let metrics = ForwardMetrics::default();
         let forwarder = match mode {
             ClusterMode::Alone => None,
             ClusterMode::WithPeers { tls } => {
@@ -131,6 +133,7 @@ impl ApiContext {
                     answers: answers.clone(),
                     followers: Arc::clone(&followers),
                     tracer: RequestTracer::new(settings.traced),
+                    metrics,
                     stop,
                 };
                 Some(Forwarder::new(node.clone(), with))

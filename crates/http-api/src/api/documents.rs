@@ -11,8 +11,10 @@ use super::{
     json_body::parse,
 };
 use crate::rows::{self, FieldsBody};
-use http_forward::Answer;
-use http_server::{body::Payload, problem::ProblemDetails};
+use http_server::{
+    body::Payload,
+    problem::{Answer, ProblemDetails},
+};
 
 /// The body of a request that creates a document.
 #[derive(Deserialize)]

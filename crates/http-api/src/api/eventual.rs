@@ -16,9 +16,8 @@ use crate::{
     route::{ApiOperation, CONSISTENCY},
     rows::{ShownFields, json_of_record},
 };
-use http_forward::Answer;
 use http_server::{
-    problem::ProblemDetails,
+    problem::{Answer, ProblemDetails},
     query::parameter,
     response::{JSON, bytes_response},
 };

@@ -13,8 +13,10 @@ use crate::{
     follow::{FollowRequest, FollowedPartition, follow, is_followed},
     read,
 };
-use http_forward::Answer;
-use http_server::{problem::ProblemDetails, request_head::RequestHead};
+use http_server::{
+    problem::{Answer, ProblemDetails},
+    request_head::RequestHead,
+};
 
 /// Sends a log, or begins to follow it.
 pub(super) async fn read(api: &ApiContext, request: &ApiRequest<'_>, name: LogName) -> Answer {

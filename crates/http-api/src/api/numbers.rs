@@ -28,10 +28,9 @@ use crate::{
     refusal::problem_of,
     whole_number::whole,
 };
-use http_forward::Answer;
 use http_server::{
     body::Payload,
-    problem::ProblemDetails,
+    problem::{Answer, ProblemDetails},
     response::{JSON, bytes_response, json_response},
 };
 
@@ -41,6 +40,9 @@ const NUMBER_BYTES: usize = 1_024;
 
 /// The most bytes of an answer with drawn numbers.
 pub(super) const DRAWN_BYTES: usize = NUMBER_BYTES * FastSettings::MOST_BLOCK as usize;
+
+/// The most bytes of the body of a draw, which is held while the draw waits for other memory.
+const MOST_BODY_BYTES: usize = 1 << 10;
 
 /// The body of a request that draws numbers.
 #[derive(Deserialize)]
@@ -82,7 +84,7 @@ pub(super) async fn draw(
     refuse_idempotency_key(&head.headers)?;
     let declared = series_of(app, id)?;
     let body = api.bodies.receive(head, request.until, payload).await?;
-    let DrawBody { count } = parse(&body)?;
+    let count = drawn_count(&body)?;
     let deadline = api.deadline(request);
     in_workspace(api, request, deadline).await?;
     let series = fast_series(app, declared)?;
@@ -153,15 +155,36 @@ async fn in_workspace<'r>(
     Ok(partition)
 }
 
+/// The count of numbers that a body asks for.
+fn drawn_count(body: &Bytes) -> Result<u32, ProblemDetails> {
+    if body.len() > MOST_BODY_BYTES {
+        let reason =
+            format!("the body of a draw is too large: the limit is {MOST_BODY_BYTES} bytes");
+        return Err(ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason));
+    }
+    parse(body).map(|DrawBody { count }| count)
+}
+
 /// The memory for the numbers that a request draws; `None` if it draws none, or its owner refuses
 /// it.
-pub(super) fn drawn_bytes(app: &App, id: &SeriesId, body: &Bytes) -> Option<usize> {
-    numbers_drawn(app, id, body).map(|count| NUMBER_BYTES * count as usize)
+///
+/// # Errors
+/// If the body is no draw.
+pub(super) fn drawn_bytes(
+    app: &App,
+    id: &SeriesId,
+    body: &Bytes,
+) -> Result<Option<usize>, ProblemDetails> {
+    let count = drawn_count(body)?;
+    Ok(allowed_count(app, id, count).map(|count| NUMBER_BYTES * count as usize))
 }
 
 /// The count of numbers that a request draws; `None` if it draws none, or its owner refuses it.
 pub(super) fn numbers_drawn(app: &App, id: &SeriesId, body: &Bytes) -> Option<u32> {
-    let DrawBody { count } = parse(body).ok()?;
+    allowed_count(app, id, drawn_count(body).ok()?)
+}
+
+fn allowed_count(app: &App, id: &SeriesId, count: u32) -> Option<u32> {
     match series_of(app, id).ok()?.policy {
         SeriesPolicy::Fast(FastSettings { max_block, .. }) => (count <= max_block).then_some(count),
         SeriesPolicy::Gapless { .. } => None,

@@ -8,8 +8,8 @@ use super::{
     documents, logs, numbers, reads,
 };
 use crate::route::ApiOperation as Op;
-use http_forward::Answer;
 use http_server::body::Payload;
+use http_server::problem::Answer;
 
 /// Does a request on this node.
 pub(super) async fn run(

@@ -15,11 +15,11 @@ use super::{
     owner::owned,
 };
 use crate::route::{Route, route};
-use http_forward::{Answer, ForwardMark, PROBLEM, asked_successor, code_of};
+use http_forward::{ForwardMark, PROBLEM, asked_successor, code_of};
 use http_server::{
     body::Payload,
     check::check,
-    problem::{MISDIRECTED, ProblemDetails},
+    problem::{Answer, MISDIRECTED, ProblemDetails},
     request_body::RequestBody,
     request_head::RequestHead,
     response::{Body, full_body},

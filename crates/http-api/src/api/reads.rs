@@ -22,10 +22,9 @@ use crate::{
     read::{self, DocsQuery, ListQuery, read_problem},
     rows::{ShownFields, json_of_record},
 };
-use http_forward::Answer;
 use http_server::{
     limits::READ_BYTES,
-    problem::ProblemDetails,
+    problem::{Answer, ProblemDetails},
     response::{Body, JSON, bytes_response},
 };
 

@@ -29,11 +29,11 @@ pub struct HttpApiSettings {
     /// running commands. No single body may have more.
     pub bodies_bytes: usize,
     /// The number of bytes of all answers together that are being read, or that their clients have
-    /// not received. Each answer takes [`READ_BYTES`](crate::READ_BYTES) while it is read. A
+    /// not received. Each answer takes [`READ_BYTES`] while it is read. A
     /// quarter is reserved for answers that need more. Numbers that are drawn count, too.
     pub answers_bytes: usize,
     /// The number of logs that may be sent at the same time. Each log takes
-    /// [`READ_BYTES`](crate::READ_BYTES) of `answers_bytes` until its end. At least half of
+    /// [`READ_BYTES`] of `answers_bytes` until its end. At least half of
     /// `answers_bytes` should be left for documents and lists.
     pub logs: usize,
     /// The number of clients that may follow logs at the same time, also of logs that other nodes

@@ -17,11 +17,10 @@ use crate::{
     openapi::{CHECK, DESCRIPTION, DescribedApp, describe},
     route::PAGE,
 };
-use http_forward::Answer;
 use http_server::{
     authentication::forbidden,
     html_page::HtmlPage,
-    problem::ProblemDetails,
+    problem::{Answer, ProblemDetails},
     query::{check_query, parameter},
     request_head::RequestHead,
     response::{Body, JSON, bytes_response, full_body},

@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use vvm::{OwnedLog, eventlog::Offset};
 
 use super::{
-    FollowContext, PIECE_BYTES,
+    context::{FollowContext, PIECE_BYTES},
     logs::FollowedLog,
     quota::{EarlierRead, LargeShare, LogQuota},
     tail::is_large,

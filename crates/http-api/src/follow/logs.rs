@@ -9,7 +9,7 @@ use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use vvm::{OwnedLog, processor::LogName};
 
-use super::{FollowContext, quota::LogQuota, tail::Tail, tail_reader::TailReader};
+use super::{context::FollowContext, quota::LogQuota, tail::Tail, tail_reader::TailReader};
 
 /// The logs that somebody follows on this node.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use tokio_util::sync::DropGuard;
 use vvm::{OwnedLog, eventlog::Offset, processor::LogWatch};
 
 use super::{
-    FollowContext, PIECE_BYTES,
+    context::{FollowContext, PIECE_BYTES},
     quota::LogQuota,
     tail::{LARGE_TIME, Tail, is_large},
 };

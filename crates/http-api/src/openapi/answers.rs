@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::json::{DescribedApp, flag, list, natural, object, schema, text};
 use super::tables::RECORD;
-use super::{DescribedApp, flag, list, natural, object, schema, text};
 use crate::route::AnswerKind;
 
 /// The schemas that all applications share.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{reference, text};
+use super::json::{reference, text};
 use crate::route::{AnswerKind, CONSISTENCY, Endpoint, RequestHeader};
 
 /// The headers of requests, as parameters.

@@ -8,14 +8,11 @@ use vvm::{
 };
 
 use super::{
-    DescribedApp,
     answers::content,
     headers::{headers_of, parameter_of},
-    list, object,
+    json::{DescribedApp, list, object, reference, schema, text},
     problems::{problems_of, problems_of_description},
-    reference, schema,
     tables::{ROW, changes_name, fields_name, has_rows, is_changeable, is_of_system},
-    text,
 };
 use crate::route::MOST_COMMANDS;
 use crate::route::{APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, Parameter, Segment, Values};

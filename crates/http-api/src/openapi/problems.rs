@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     codes::{PROBLEM_CODES, ProblemCode, ProblemOf},
-    natural, reference, text,
+    json::{natural, reference, text},
 };
 use crate::route::{AnswerKind, BodyKind, Endpoint, RequestHeader};
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 use vvm::eventlog::{FieldType, Schema, Table, TableKind};
 
-use super::{DescribedApp, flag, natural, object, schema};
+use super::json::{DescribedApp, flag, natural, object, schema};
 
 /// Whether the system alone writes the records of a table.
 pub(super) fn is_of_system(table: &Table) -> bool {

@@ -16,7 +16,7 @@ use self::{
     Segment::{Command, Is, Partition, Record, Series, Table, Workspace},
     Values::{Fields, Filter, Flag, Ids, Number, Offset, Order, Period, Word},
 };
-use super::{ApiOperation as Op, LARGEST, name, path_number, record, series};
+use super::operation::{ApiOperation as Op, LARGEST, name, path_number, record, series};
 use crate::read::{MOST_DOCS, MOST_EVENTS, MOST_GAPS, MOST_IDS};
 use http_server::{
     problem::ProblemDetails,

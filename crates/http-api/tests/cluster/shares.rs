@@ -211,15 +211,15 @@ fn a_draw_counts_at_both_nodes_before_a_number_is_drawn() {
         let bearer = format!("Bearer {name}");
         request(entry.api, "POST", &path, &[("authorization", &bearer)], body)
     };
-    let block = format!(r#"{{"count":2000{}}}"#, " ".repeat(2_000));
-    assert_eq!(draw("other", &block).1["counters"][0], 0);
+    let block = r#"{"count":2000}"#;
+    assert_eq!(draw("other", block).1["counters"][0], 0);
     let held = use_up_share(&entry);
     // The share has no room for as many numbers.
     let mut drawn = 2_000;
     let begun = Instant::now();
     // From time to time the kernel takes another answer, and the slow principal gets its place.
     loop {
-        let (status, answer) = draw("slow", &block);
+        let (status, answer) = draw("slow", block);
         if status == 429 {
             break;
         }
@@ -228,9 +228,12 @@ fn a_draw_counts_at_both_nodes_before_a_number_is_drawn() {
         drawn += 2_000;
     }
     assert_eq!(draw("other", "").1["counters"][0], drawn, "a refused draw drew numbers");
-    // A draw that waits for memory has all its numbers. Its body is replaced by a small one.
+    // A draw that waits for memory keeps its body, so the body is small.
+    let large = format!(r#"{{"count":2000{}}}"#, " ".repeat(1_024));
+    let (status, answer) = draw("other", &large);
+    assert_eq!((status, &answer["code"]), (413, &json!("body_too_large")), "{answer}");
     thread::scope(|scope| {
-        let waits = scope.spawn(|| draw("slow", &block));
+        let waits = scope.spawn(|| draw("slow", block));
         sleep(Duration::from_millis(500));
         drop(held);
         let (status, answer) = waits.join().unwrap();

@@ -7,8 +7,9 @@
 //! for answers had this rule, a principal that receives the results of its commands slowly would
 //! hold all memory for bodies, and nobody else could write.
 //!
-//! Invariant: a body waits for its memory before an answer does, and a share never waits to grow.
-//! So no two requests wait for each other.
+//! Invariant: a request waits for the memory of its body before that of its answer, and a share
+//! never waits to grow. So no two requests of one node wait for each other. Those of two nodes may;
+//! the deadlines end that.
 
 use std::sync::Arc;
 

@@ -31,8 +31,8 @@ pub fn most_socket_bytes(connections: usize) -> usize {
     connections.saturating_mul(SOCKET_BYTES).saturating_add(OF_WAITING)
 }
 
-/// Takes a port. The listener belongs to no runtime until [`serve`](super::serve) is called on a
-/// runtime.
+/// Takes a port. The listener belongs to no runtime until [`serve`](super::Server::serve) is called
+/// on a runtime.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };

@@ -42,7 +42,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("http-server", &["access"]),
     ("http-forward", &["http-server", "vvm"]),
     ("http-api", &["access", "http-forward", "http-server", "processor", "vvm"]),
-    ("http-admin", &["access", "http-api", "http-server", "processor", "vvm"]),
+    ("http-admin", &["access", "http-api", "http-server", "vvm"]),
     ("shop", &["isequencer", "istorage", "seqstorage", "sysvvm", "eventlog", "processor"]),
     (
         "ctl",
