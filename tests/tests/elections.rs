@@ -23,8 +23,9 @@ use vvm_tests::{
     trials::{DriverRunner, SetupResult, Target, run_trials},
 };
 
-/// The number of trials that run at once. Most of them only wait for leases to end.
-const THREADS: usize = 16;
+/// The number of trials that run at once. Most of them only wait for leases to end. With 16, the
+/// three servers of a cluster on two cores answered some calls only after their time limit.
+const THREADS: usize = 12;
 
 /// The difference between the wall clocks of the nodes.
 const AHEAD_MS: i64 = 5_000;
