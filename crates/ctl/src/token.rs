@@ -206,14 +206,17 @@ fn unwritten(what: &str, path: &Path, error: &io::Error) -> CommandError {
     CommandError::unfinished(format!("cannot write the {what} {}: {why}", path.display()))
 }
 
-/// Writes a line to a temporary file in the folder of `path`. Its name is not yet that of the file.
+/// Writes a line to a temporary file beside `path`. A command that is killed leaves this file, so
+/// its name tells the operator what it is.
 fn written(path: &Path, mode: u32, line: &str) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let made = tempfile::Builder::new()
+    let mut prefix = path.file_name().unwrap_or_default().to_owned();
+    prefix.push(".");
+    let mut file = tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".partial")
         .permissions(Permissions::from_mode(mode))
-        .tempfile_in(folder.unwrap_or(Path::new(".")));
-    // Its error names a path that nobody gave.
-    let mut file = made.map_err(|error| io::Error::from(error.kind()))?;
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
     file.write_all(format!("{line}\n").as_bytes())?;
     file.as_file().sync_all()?;
     Ok(file)
@@ -346,6 +349,16 @@ fn text_of(what: &str, path: &Path) -> Result<String, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The error of a file that could not be made had lost the words of the system.
+    #[test]
+    fn a_file_that_cannot_be_made_has_the_reason_of_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = write_new(&file.join("key"), PRIVATE, "{}").unwrap_err().to_string();
+        assert!(error.contains("Not a directory (os error 20)"), "{error}");
+    }
 
     #[test]
     fn a_lifetime_has_a_number_and_a_unit() {
