@@ -12,7 +12,7 @@ use std::{
 
 use lru::LruCache;
 
-use crate::{AppRow, DamagedRow, Reader, Result, Version};
+use crate::{AppRow, DamagedRow, Result, Version};
 
 /// The number of records whose versions are known.
 const RECORDS: NonZeroUsize = NonZeroUsize::new(4_096).expect("it is not zero");
@@ -20,21 +20,18 @@ const RECORDS: NonZeroUsize = NonZeroUsize::new(4_096).expect("it is not zero");
 /// The versions of the records that were written last, or that the last replay found written. The
 /// storage has acknowledged them to this leader.
 #[derive(Debug)]
-pub struct AcknowledgedVersions {
-    reader: Reader,
-    versions: Mutex<LruCache<AppRow, Version>>,
-}
+pub struct AcknowledgedVersions(Mutex<LruCache<AppRow, Version>>);
 
 impl AcknowledgedVersions {
-    pub(crate) fn new(reader: Reader) -> AcknowledgedVersions {
+    pub(crate) fn new() -> AcknowledgedVersions {
         // A cache that is made with a size takes the memory of all its entries at once.
         let mut versions = LruCache::unbounded();
         versions.resize(RECORDS);
-        AcknowledgedVersions { reader, versions: Mutex::new(versions) }
+        AcknowledgedVersions(Mutex::new(versions))
     }
 
     fn versions(&self) -> MutexGuard<'_, LruCache<AppRow, Version>> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes versions of records that the storage has acknowledged.
@@ -77,22 +74,6 @@ impl AcknowledgedVersions {
     /// Fails with [`DamagedRow::Outdated`].
     pub fn check(&self, row: AppRow, found: Option<Version>) -> Result<()> {
         row.check_version(self.version_of(row), found)
-    }
-
-    /// Returns whether a record is still older than a version that the storage has acknowledged. A
-    /// record that cannot be read counts as older.
-    ///
-    /// Invariant: after `false` the storage keeps this version or a later one. A simpler version
-    /// reads linearizably, and such a read repairs nothing but what consensus has left open. One
-    /// server of three still has version 2; the read asks this server and finds version 2; the
-    /// partition goes on, and the server is lost. So version 2 is lost although the storage
-    /// acknowledged it, and an operator heard that all is well.
-    ///
-    /// # Errors
-    /// Fails with the errors of the storage.
-    pub async fn is_outdated(&self, row: AppRow, acknowledged: Version) -> Result<bool> {
-        let found = self.reader.row(row).await?.map(|bytes| row.record(&bytes)).transpose();
-        Ok(!matches!(found, Ok(Some(stored)) if stored.version >= acknowledged))
     }
 }
 

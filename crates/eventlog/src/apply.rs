@@ -44,7 +44,7 @@ pub(crate) struct Applier {
 
 impl Applier {
     pub(crate) fn new(calls: Arc<Calls>, strays: Strays) -> Applier {
-        let acknowledged = AcknowledgedVersions::new(calls.reader.clone());
+        let acknowledged = AcknowledgedVersions::new();
         Applier { calls, strays, acknowledged, has_unsettled_writes: AtomicBool::new(false) }
     }
 

@@ -8,7 +8,7 @@
 //! same call, and fails.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -37,6 +37,12 @@ pub(crate) struct Parts {
     values: RowsAtOnce,
     /// The time at which a part was last done.
     done_at: Mutex<Option<Instant>>,
+}
+
+impl Parts {
+    fn done_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.done_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The calls of a leader to the storage, for the log of a partition.
@@ -204,7 +210,7 @@ impl Calls {
     fn note_part(&self, at_once: &RowsAtOnce, rows: usize, start: Instant) {
         let now = self.clock.now();
         at_once.note_done(rows, now - start, self.reader.timeout());
-        *self.parts.done_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *self.parts.done_at() = Some(now);
     }
 
     /// Returns the pause before the next call: a call for fewer rows is made at once.
@@ -319,7 +325,7 @@ impl Calls {
         until: Instant,
         error: istorage::Error,
     ) -> Result<istorage::Error> {
-        let done_at = *self.parts.done_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let done_at = *self.parts.done_at();
         let until = done_at.map_or(until, |at| until.max(at + self.settings.apply_for));
         let is_retryable =
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);

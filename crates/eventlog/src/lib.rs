@@ -66,8 +66,9 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-// Each of these types knows only those before it: `LogFence`, `Calls`, `Strays`, `Applier`,
-// `LogWriter`; then `Replay`, `LogRepair` and `LogCopier`.
+// Each of these types has only those before it: `LogFence`, `Reader`, `AcknowledgedVersions` and
+// `Tail`; `Calls`, `Strays`, `Applier`, `LogWriter`; then `PlogEntries`, `Replay`, `LogRepair` and
+// `LogCopier`. The methods of `LogWriter` that begin a replay stand beside `Replay`.
 mod acknowledged;
 mod app_row;
 mod apply;

@@ -15,7 +15,7 @@ use istorage::{Consistency, FoundRow, Key, Range, RowStream, SharedStorage};
 
 pub use self::records::RecordBlock;
 use crate::{
-    AppRow, DamagedRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId,
+    AppRow, DamagedRow, Entry, Error, Offset, RecordId, Result, StoredRecord, Version, WsId,
     layout::NEIGHBOURS,
 };
 
@@ -234,6 +234,22 @@ impl Reader {
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let row = AppRow::Record(ws, id);
         Ok(self.row(row).await?.map(|bytes| row.record(&bytes)).transpose()?)
+    }
+
+    /// Returns whether a record is still older than a version that the storage has acknowledged. A
+    /// record that cannot be read counts as older.
+    ///
+    /// Invariant: after `false` the storage keeps this version or a later one. A simpler version
+    /// reads linearizably, and such a read repairs nothing but what consensus has left open. One
+    /// server of three still has version 2; the read asks this server and finds version 2; the
+    /// partition goes on, and the server is lost. So version 2 is lost although the storage
+    /// acknowledged it, and an operator heard that all is well.
+    ///
+    /// # Errors
+    /// Fails with the errors of the storage.
+    pub async fn is_outdated(&self, row: AppRow, acknowledged: Version) -> Result<bool> {
+        let found = self.row(row).await?.map(|bytes| row.record(&bytes)).transpose();
+        Ok(!matches!(found, Ok(Some(stored)) if stored.version >= acknowledged))
     }
 
     /// Returns the bytes of a row. [`AppRow::record`] and [`AppRow::answer`] read these bytes.

@@ -44,7 +44,7 @@ pub(crate) async fn restored(servers: Servers) {
     let without_third = servers.without(2);
     let leader = database.node_of(PARTITION, TestFence::of(2), settings);
     let deadline = soon();
-    while !matches!(leader.log.acknowledged().is_outdated(row, later).await, Ok(false)) {
+    while !matches!(leader.log.reader().is_outdated(row, later).await, Ok(false)) {
         assert!(clock.now() < deadline, "the stop does not end, although a server has the row");
     }
     leader.kill();

@@ -8,6 +8,7 @@ use crate::{FieldType, Name, QName, RecordId, TableKind};
 pub const SINGLETON_IDS: RangeInclusive<u64> = 65_536..=66_047;
 
 /// A table.
+// The names of the fields are stored: the text of a schema is in the deployment.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Table {
     #[serde(skip)]

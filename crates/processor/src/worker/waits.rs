@@ -107,7 +107,7 @@ impl Worker {
         while let Some(outdated) = self.groups.shared.outdated.get() {
             let OutdatedRecord { row, acknowledged } = outdated;
             let is_outdated = tokio::select! {
-                found = self.groups.partition.log.acknowledged().is_outdated(row, acknowledged) => found,
+                found = self.groups.partition.log.reader().is_outdated(row, acknowledged) => found,
                 _ = self.stop.changed() => return Err(StopReason::Requested),
             };
             self.groups.check_leadership()?;
