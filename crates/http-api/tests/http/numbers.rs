@@ -90,6 +90,10 @@ fn a_request_that_draws_nothing_gets_its_code() {
     ] {
         assert_eq!(draw(WS, "order", body), bad, "{body}");
     }
+    // The body is held while the draw waits for the memory of its numbers.
+    let too_large = format!("{:1025}", r#"{"count":1}"#);
+    assert_eq!(draw(WS, "order", &too_large), (413, "body_too_large".to_owned()));
+    assert_eq!(draw(WS, "order", &format!("{:1024}", r#"{"count":0}"#)), bad, "it fits");
     let path = format!("{}/numbers/order/next", workspace_path(WS));
     for header in [("idempotency-key", "a"), ("if-match", "\"1.1\"")] {
         assert_eq!(code(request(node.api, "POST", &path, &[header], "")), bad, "{header:?}");
