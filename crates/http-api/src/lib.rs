@@ -2,6 +2,8 @@
 //! nodes forward requests to it.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 mod api;
 mod follow;
@@ -23,8 +25,3 @@ pub use http_forward::{ClusterSettings, ClusterSettingsError};
 
 // This crate occurs in the API.
 pub use vvm;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

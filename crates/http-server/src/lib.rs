@@ -7,6 +7,8 @@
 //! knows no node and no application.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 pub mod authentication;
 mod authority;
@@ -40,8 +42,3 @@ pub use self::{
 // These crates and types occur in the API.
 pub use access;
 pub use hyper::HeaderMap;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
