@@ -15,6 +15,18 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 use access::Caller;
 use async_trait::async_trait;
 use bytes::Bytes;
+use http_server::{
+    Authenticator, HttpLimits, ServerTls,
+    authentication::{PortAccess, TokenEnd, check_operator},
+    check::check,
+    html_page::HtmlPage,
+    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
+    query::{check_query, parameters},
+    request_body::RequestBody,
+    response::{Body, bytes_response, json_response, keep_out_of_caches},
+    server::{ClientKind, RequestHandler, Server, bind},
+    web_pages::check_action,
+};
 use hyper::{Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -29,20 +41,6 @@ use self::{
     paths::{Action, AdminPath, Shown},
 };
 use crate::shared_renderer::{MetricsRenderer, SharedRenderer};
-use http_server::{
-    authentication::Authenticator,
-    authentication::{PortAccess, TokenEnd, check_operator},
-    check::check,
-    html_page::HtmlPage,
-    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
-    query::{check_query, parameters},
-    request_body::RequestBody,
-    response::{Body, bytes_response, json_response, keep_out_of_caches},
-    server::HttpLimits,
-    server::{ClientKind, RequestHandler, Server, bind},
-    tls::ServerTls,
-    web_pages::check_action,
-};
 
 /// The settings of the admin endpoint.
 #[derive(Clone)]

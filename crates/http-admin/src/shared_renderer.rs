@@ -14,10 +14,9 @@ use std::{
 
 use bytes::Bytes;
 use clock::Clock;
+use http_server::problem::ProblemDetails;
 use hyper::StatusCode;
 use tokio::{sync::Mutex, task::spawn_blocking};
-
-use http_server::problem::ProblemDetails;
 
 /// A function that renders all metrics in the text format of Prometheus. It runs on a thread for
 /// blocking work, and is never called twice at the same time.

@@ -26,13 +26,13 @@ mod views;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use http_forward::{ClusterSettings, ClusterSettingsError};
+use http_server::server::{ClientKind, Server, bind};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
 use self::{client_entry::ClientEntry, context::ClusterMode, shared::SharedApi};
 pub use self::{cluster_port::ClusterPort, settings::HttpApiSettings};
-use http_forward::{ClusterSettings, ClusterSettingsError};
-use http_server::server::{ClientKind, Server, bind};
 
 /// The HTTP API of a node.
 #[derive(Debug)]

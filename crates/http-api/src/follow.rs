@@ -20,6 +20,13 @@ use std::{io, sync::Arc};
 use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, TryStreamExt, stream};
+use http_server::{
+    authentication::TokenEnd,
+    event_stream::{EventFormat, EventPiece, FollowEnds},
+    limits::FollowerPlace,
+    problem::ProblemDetails,
+    response::{Body, Endless, stream_response},
+};
 use hyper::{
     Response,
     body::Frame,
@@ -42,13 +49,6 @@ use self::{
     tail::{Tail, TailEvents},
 };
 use crate::{read::read_problem, refusal::problem_of_busy};
-use http_server::{
-    authentication::TokenEnd,
-    event_stream::{EventFormat, EventPiece, FollowEnds},
-    limits::FollowerPlace,
-    problem::ProblemDetails,
-    response::{Body, Endless, stream_response},
-};
 
 /// Asks nginx to pass on each event at once.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");

@@ -1,5 +1,6 @@
 //! Document numbers: their JSON, and the problems of requests for them.
 
+use http_server::problem::{NO_NUMBER, ProblemDetails};
 use hyper::StatusCode;
 use processor::{DeclaredSeries, SeriesPolicy};
 use serde_json::{Value as Json, json};
@@ -9,8 +10,6 @@ use vvm::{
     },
     istorage::{self, ErrorKind},
 };
-
-use http_server::problem::{NO_NUMBER, ProblemDetails};
 
 /// The definition of a series, and the settings of its policy.
 pub(crate) fn json_of_series(DeclaredSeries { series, policy }: &DeclaredSeries) -> Json {

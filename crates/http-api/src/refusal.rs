@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use http_server::problem::{NO_NUMBER, NOT_LEADER, ProblemDetails, UNKNOWN};
 use hyper::StatusCode;
 use processor::{Busy, Refused, RejectionKind};
-
-use http_server::problem::{NO_NUMBER, NOT_LEADER, ProblemDetails, UNKNOWN};
 
 /// The longest time after which a client may try again because a queue is full.
 const LONGEST_QUEUE_PAUSE: Duration = Duration::from_secs(60);

@@ -4,6 +4,10 @@
 mod operation;
 mod table;
 
+use http_server::{
+    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
+    spans::RequestSpan,
+};
 use hyper::Method;
 use vvm::eventlog::WsId;
 
@@ -13,10 +17,6 @@ pub(crate) use self::{
         AnswerKind, BodyKind, CONSISTENCY, ENDPOINTS, Endpoint, MOST_COMMANDS, Parameter,
         RequestHeader, Segment, Values,
     },
-};
-use http_server::{
-    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
-    spans::RequestSpan,
 };
 
 /// The beginning of the paths of all applications.

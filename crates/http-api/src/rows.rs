@@ -6,6 +6,7 @@ mod shown;
 mod stored;
 mod value;
 
+use http_server::problem::ProblemDetails;
 use processor::RowChange;
 use serde_json::Value as Json;
 use vvm::eventlog::{Fields, Name, Parent, QName, RecordId, Schema, Table, Value, Version};
@@ -21,7 +22,6 @@ pub use self::{
     shown::ShownFields,
     stored::{json_of_entry, json_of_record},
 };
-use http_server::problem::ProblemDetails;
 
 /// The largest raw id.
 const LARGEST_RAW: u64 = u16::MAX as u64;

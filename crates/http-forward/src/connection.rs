@@ -18,14 +18,13 @@ use std::{
 use base::with_causes;
 use bytes::{Bytes, BytesMut};
 use http_body_util::Full;
+use http_server::{stream::NodeStream, tls::is_refused_certificate};
 use hyper::{
     Request, Response,
     body::{Body as _, Frame, Incoming},
     client::conn::http1::{self, Connection, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-
-use http_server::{stream::NodeStream, tls::is_refused_certificate};
 
 /// The largest head of an answer, and the largest piece of a log.
 const BUFFER_BYTES: usize = 64 << 10;

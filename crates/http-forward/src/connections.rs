@@ -19,6 +19,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
+use http_server::{ClusterTls, limits::Place, stream::NodeStream};
 use metrics::Gauge;
 use tokio::{
     net::TcpStream,
@@ -30,7 +31,6 @@ use super::{
     connection::{PeerConnection, PeerFailure},
     settings::ClusterSettings,
 };
-use http_server::{limits::Place, stream::NodeStream, tls::ClusterTls};
 
 /// The most connections to one peer.
 const CONNECTIONS_PER_PEER: usize =

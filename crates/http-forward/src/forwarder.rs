@@ -4,17 +4,17 @@
 use std::{fmt, sync::Arc};
 
 use clock::Instant;
-use tokio_util::sync::CancellationToken;
-use vvm::{App, Node, eventlog::WsId};
-
-use super::{metrics::ForwardMetrics, parking::Parking, peers::Peers, quota::QuotaLimits};
 use http_server::{
+    ClusterTls,
     body::BodyReader,
     limits::{AnswerMemory, FollowerPlaces},
     request_head::RequestHead,
     spans::RequestTracer,
-    tls::ClusterTls,
 };
+use tokio_util::sync::CancellationToken;
+use vvm::{App, Node, eventlog::WsId};
+
+use super::{metrics::ForwardMetrics, parking::Parking, peers::Peers, quota::QuotaLimits};
 
 /// Does the requests of a node of a cluster: on this node, or at the owner of their partition.
 pub struct Forwarder {

@@ -11,6 +11,13 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
+use http_server::{
+    authentication::TokenEnd,
+    event_stream::{EventFormat, FollowEnds, Waited, cut_at},
+    limits::{FollowerPlace, Place},
+    problem::ProblemDetails,
+    response::{Body, Endless, stream_body},
+};
 use hyper::{Response, body::Frame, http::response::Parts};
 use vvm::sysvvm::ownership::Owner;
 
@@ -19,13 +26,6 @@ use super::{
     forwarder::{ForwardRequest, Forwarder},
     peer::Peer,
     peer_body::PeerBody,
-};
-use http_server::event_stream::{EventFormat, FollowEnds, Waited, cut_at};
-use http_server::{
-    authentication::TokenEnd,
-    limits::{FollowerPlace, Place},
-    problem::ProblemDetails,
-    response::{Body, Endless, stream_body},
 };
 
 /// The place of a log among those that the owner sends through this node.

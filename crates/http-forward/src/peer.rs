@@ -13,6 +13,12 @@ use std::{
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use http_body_util::Full;
+use http_server::{
+    ClusterTls,
+    limits::{Places, SendPlaces},
+    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
+    server::ONCE_WITHIN,
+};
 use hyper::{Request, Response, header::HeaderValue};
 use tokio::sync::Semaphore;
 
@@ -23,12 +29,6 @@ use super::{
     quota::{Quota, QuotaLimits},
     read_places::ReadPlaces,
     settings::ClusterSettings,
-};
-use http_server::{
-    limits::{Places, SendPlaces},
-    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-    server::ONCE_WITHIN,
-    tls::ClusterTls,
 };
 
 /// The slots for requests. One more is for questions.

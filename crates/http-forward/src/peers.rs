@@ -9,8 +9,7 @@ use std::{
 };
 
 use clock::Clock;
-
-use http_server::tls::ClusterTls;
+use http_server::ClusterTls;
 
 use super::{peer::Peer, quota::QuotaLimits};
 

@@ -8,6 +8,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use clock::Instant;
+use http_server::{
+    body::Payload,
+    limits::{MemoryShare, Place},
+    problem::{Answer, NOT_LEADER, ProblemDetails},
+    response::IDEMPOTENCY_KEY,
+};
 use tokio::sync::OwnedSemaphorePermit;
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
@@ -21,12 +27,6 @@ use super::{
     read_places::ReadPlaces,
     tries::{NextStep, Tries, TryEnd, is_tried_again},
     way::Way,
-};
-use http_server::{
-    body::Payload,
-    limits::{MemoryShare, Place},
-    problem::{Answer, NOT_LEADER, ProblemDetails},
-    response::IDEMPOTENCY_KEY,
 };
 
 /// The longest wait for another owner before the first further try. The wait doubles with each try.

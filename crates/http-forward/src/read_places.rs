@@ -1,7 +1,6 @@
 //! The shares of principals in the connections to a peer.
 
 use clock::{Clock, Instant};
-
 use http_server::{
     limits::{Place, Places},
     problem::ProblemDetails,

@@ -4,6 +4,12 @@
 //! never passed on, and a slow client does not hold a connection to the owner. Only a log is passed
 //! on while it arrives.
 
+use http_server::{
+    body::Payload,
+    limits::{MemoryShare, PlaceTaker},
+    problem::{NOT_LEADER, ProblemDetails},
+    response::full_body,
+};
 use hyper::{
     Method, Response, StatusCode,
     header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING},
@@ -16,12 +22,6 @@ use super::{
     peer_body::PeerBody,
     tries::{TryEnd, is_tried_again},
     way::Way,
-};
-use http_server::{
-    body::Payload,
-    limits::{MemoryShare, PlaceTaker},
-    problem::{NOT_LEADER, ProblemDetails},
-    response::full_body,
 };
 
 /// The headers of an answer that belong to the connection or to the body, and not to the client.

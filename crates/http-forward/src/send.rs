@@ -12,6 +12,12 @@ use std::{
 use bytes::Bytes;
 use clock::Instant;
 use http_body_util::Full;
+use http_server::{
+    body::Payload,
+    problem::ProblemDetails,
+    response::{IDEMPOTENCY_KEY, REQUEST_ID},
+    spans::{RequestSpan, TRACEPARENT, TRACESTATE},
+};
 use hyper::{
     HeaderMap, Request,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_MATCH},
@@ -26,12 +32,6 @@ use super::{
     peer::Peer,
     tries::TryEnd,
     way::Way,
-};
-use http_server::{
-    body::Payload,
-    problem::ProblemDetails,
-    response::{IDEMPOTENCY_KEY, REQUEST_ID},
-    spans::{RequestSpan, TRACEPARENT, TRACESTATE},
 };
 
 /// The headers of a request that the owner gets, besides those that the node makes itself.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use http_server::tls::ClusterTls;
+use http_server::ClusterTls;
 
 /// The settings of the cluster port.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@
 //! only a 503 becomes a 504. The connection breaks while a command runs; the token of the client
 //! ends; the second try gets 401. So the client takes a command for refused that is done.
 
+use http_server::problem::{Answer, MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN};
 use hyper::StatusCode;
 
 use super::outcome::BatchState;
-use http_server::problem::{Answer, MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN};
 
 /// The end of a try.
 pub(super) enum TryEnd {

@@ -1,15 +1,15 @@
 //! The lines of the log about actions of operators, and about requests that are refused.
 
 use access::Principal;
-use hyper::{Response, StatusCode, http::request::Parts};
-use tracing::{info, warn};
-
-use super::paths::Action;
 use http_server::{
     client_lines::{ClientLine, ClientLines, beginning},
     problem::ProblemDetails,
     response::Body,
 };
+use hyper::{Response, StatusCode, http::request::Parts};
+use tracing::{info, warn};
+
+use super::paths::Action;
 
 /// The target of the lines about what operators did. A log that has no room for other lines should
 /// keep room for these.

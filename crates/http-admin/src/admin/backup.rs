@@ -8,18 +8,17 @@ use std::{io, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
+use http_server::{
+    authentication::TokenEnd,
+    problem::ProblemDetails,
+    response::{Body, Endless, stream_response},
+};
 use hyper::{Response, StatusCode, body::Frame};
 use metrics::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use vvm::istorage::{self, BackupStream, StorageDriver};
-
-use http_server::{
-    authentication::TokenEnd,
-    problem::ProblemDetails,
-    response::{Body, Endless, stream_response},
-};
 
 /// The time in which a backup must end.
 const BACKUP_TIME: Duration = Duration::from_secs(2 * 3_600);

@@ -1,15 +1,15 @@
 //! The cluster as this node sees it, and the orders of an operator.
 
-use hyper::{Response, StatusCode};
-use serde_json::json;
-use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
-
-use super::paths::Order;
 use http_server::{
     problem::ProblemDetails,
     query::{check_query, parameter, required},
     response::{Body, json_response},
 };
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
+
+use super::paths::Order;
 
 /// The status of the cluster, as an event: the status without the times that change all the time,
 /// and the whole status as one line.

@@ -9,6 +9,11 @@ use futures::{
     future::{MaybeDone, maybe_done},
     poll, stream,
 };
+use http_server::{
+    authentication::TokenEnd,
+    problem::ProblemDetails,
+    response::{Body, Endless, stream_response},
+};
 use hyper::{
     Response,
     body::Frame,
@@ -16,12 +21,6 @@ use hyper::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-
-use http_server::{
-    authentication::TokenEnd,
-    problem::ProblemDetails,
-    response::{Body, Endless, stream_response},
-};
 
 /// The number of streams at the same time. The endpoint has more connections, so that probes and
 /// actions find one.

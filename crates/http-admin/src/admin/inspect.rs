@@ -6,6 +6,11 @@ use access::Principal;
 use bytes::Bytes;
 use clock::Clock;
 use futures::{StreamExt, TryStreamExt, stream};
+use http_server::{
+    authentication::TokenEnd,
+    problem::{KNOWN_APPS, ProblemDetails},
+    response::{Body, Endless, stream_response},
+};
 use hyper::{Response, body::Frame};
 use tokio::{sync::Semaphore, task::yield_now};
 use tokio_util::sync::CancellationToken;
@@ -18,11 +23,6 @@ use vvm::{
 
 use super::audit::OPERATOR_LINES;
 use crate::inspect::{InspectError, Inspector, View, texts};
-use http_server::{
-    authentication::TokenEnd,
-    problem::{KNOWN_APPS, ProblemDetails},
-    response::{Body, Endless, stream_response},
-};
 
 /// The number of views that are sent at the same time.
 const VIEWS_AT_ONCE: usize = 2;

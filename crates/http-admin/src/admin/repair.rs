@@ -1,6 +1,11 @@
 //! Repair by an operator: the list of partitions that are not at work, and the marking of an event.
 
 use eventlog::{DrawnNumber, Offset, WsId};
+use http_server::{
+    problem::{NOT_LEADER, ProblemDetails},
+    query::{check_query, parameter, required},
+    response::{Body, json_response},
+};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use vvm::{
@@ -10,11 +15,6 @@ use vvm::{
 };
 
 use super::found_app::found_app;
-use http_server::{
-    problem::{NOT_LEADER, ProblemDetails},
-    query::{check_query, parameter, required},
-    response::{Body, json_response},
-};
 
 /// Lists the partitions of this node that run no commands, and the last repairs.
 pub(super) async fn list(

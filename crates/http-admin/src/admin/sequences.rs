@@ -1,16 +1,16 @@
 //! The stored numbers of a workspace, as the leader of its partition reads them.
 
-use hyper::{Response, StatusCode};
-use serde_json::json;
-use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
-
-use super::found_app::found_app;
 use http_api::{check_workspace_exists, problem_of_busy, read_problem};
 use http_server::{
     problem::{NOT_LEADER, ProblemDetails},
     query::{check_query, required},
     response::{Body, json_response},
 };
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
+
+use super::found_app::found_app;
 
 /// Lists the stored number of each sequence of a workspace.
 pub(super) async fn list(

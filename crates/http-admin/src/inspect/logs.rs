@@ -5,6 +5,7 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
+use http_api::{ShownFields, json_of_entry, json_of_record};
 use serde_json::{Value, json};
 use vvm::{
     eventlog::{self, AppRow, Offset, Reader, RecordId, WsId},
@@ -17,7 +18,6 @@ use super::{
     numbers::stored_numbers,
     source::{InspectError, Lines, Source, hex, limited},
 };
-use http_api::{ShownFields, json_of_entry, json_of_record};
 
 /// The log of a partition.
 pub(super) fn plog(reader: &Reader, partition: u16, from: u64, limit: usize) -> Lines {

@@ -1,14 +1,13 @@
 //! The views of a storage, by the name and the query of a request.
 
+use http_server::{
+    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
+    query::{LIMIT_OF_NONE, NO_OFFSET, check_query, parameter, required},
+};
 use vvm::{
     eventlog::{Offset, WsId},
     istorage::{KeyspaceName, bytes::Bytes},
     sysvvm::AppName,
-};
-
-use http_server::{
-    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
-    query::{LIMIT_OF_NONE, NO_OFFSET, check_query, parameter, required},
 };
 
 /// The number of lines of a view without a limit of its own.

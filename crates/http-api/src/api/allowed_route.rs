@@ -2,12 +2,12 @@
 
 use access::{Caller, Right};
 use clock::Instant;
-
-use crate::route::Route;
 use http_server::{
     authentication::{PortAccess, forbidden},
     problem::ProblemDetails,
 };
+
+use crate::route::Route;
 
 /// The route of a request whose caller may do the operation. Only a check makes it.
 pub(super) struct AllowedRoute<'p>(Route<'p>);

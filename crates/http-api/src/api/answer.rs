@@ -1,5 +1,10 @@
 //! The response of each request, with the headers that all responses have.
 
+use http_server::{
+    problem::{Answer, ProblemDetails},
+    request_head::RequestHead,
+    response::{Body, REQUEST_ID, keep_out_of_caches},
+};
 use hyper::{
     Response,
     header::{CONNECTION, HeaderName, HeaderValue},
@@ -7,11 +12,6 @@ use hyper::{
 
 use super::context::ApiContext;
 use crate::openapi::is_listed;
-use http_server::{
-    problem::{Answer, ProblemDetails},
-    request_head::RequestHead,
-    response::{Body, REQUEST_ID, keep_out_of_caches},
-};
 
 /// The header with the address of the node that answered.
 const SERVED_BY: HeaderName = HeaderName::from_static("x-vvm-served-by");

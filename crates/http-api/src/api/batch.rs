@@ -6,6 +6,13 @@
 //! tried again as a whole, as a single command can.
 
 use clock::Instant;
+use http_forward::{BatchState, is_settled};
+use http_server::{
+    body::Payload,
+    limits::MemoryShare,
+    problem::{Answer, ProblemDetails, UNKNOWN},
+    response::{JSON, bytes_response},
+};
 use hyper::StatusCode;
 use processor::{Command, Done, MOST_RESULT_BYTES, Refused, Rejection, RejectionKind};
 use serde::{Deserialize, Serialize};
@@ -27,13 +34,6 @@ use crate::{
     refusal::problem_of,
     route::MOST_COMMANDS,
     rows::{JsonObject, RowBody},
-};
-use http_forward::{BatchState, is_settled};
-use http_server::{
-    body::Payload,
-    limits::MemoryShare,
-    problem::{Answer, ProblemDetails, UNKNOWN},
-    response::{JSON, bytes_response},
 };
 
 /// The body of a batch.

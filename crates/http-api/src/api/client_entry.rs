@@ -3,6 +3,17 @@
 use std::sync::Arc;
 
 use clock::Instant;
+use http_forward::{ForwardKind, ForwardRequest, Forwarder, NextTry, Placement};
+use http_server::{
+    body::Payload,
+    check::check,
+    cross_origin::PageOrigins,
+    problem::{Answer, ProblemDetails},
+    request_body::RequestBody,
+    request_head::RequestHead,
+    response::Body,
+    server::RequestHandler,
+};
 use hyper::{Request, Response};
 use tracing::debug;
 use vvm::App;
@@ -23,17 +34,6 @@ use crate::{
     follow::is_followed,
     openapi::is_changeable,
     route::{ApiOperation, Route, route},
-};
-use http_forward::{ForwardKind, ForwardRequest, Forwarder, NextTry, Placement};
-use http_server::{
-    body::Payload,
-    check::check,
-    cross_origin::PageOrigins,
-    problem::{Answer, ProblemDetails},
-    request_body::RequestBody,
-    request_head::RequestHead,
-    response::Body,
-    server::RequestHandler,
 };
 
 /// Answers the requests of clients.

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use http_forward::{ClusterSettings, PeerCheck};
+use http_server::{
+    HttpLimits,
+    server::{ClientKind, Server, bind},
+};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
 use super::{peer_entry::PeerEntry, shared::SharedApi};
-use http_forward::{ClusterSettings, PeerCheck};
-use http_server::server::{ClientKind, HttpLimits, Server, bind};
 
 /// The bytes of a head that a forwarding node adds to those of the client.
 const MARK_BYTES: usize = 4 << 10;

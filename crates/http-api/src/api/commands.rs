@@ -3,6 +3,11 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use http_server::{
+    body::Payload,
+    problem::{Answer, ProblemDetails},
+    request_head::RequestHead,
+};
 use hyper::StatusCode;
 use processor::{Command, RowChange};
 use serde::Deserialize;
@@ -19,11 +24,6 @@ use super::{
 use crate::{
     refusal::problem_of,
     rows::{JsonObject, RowBody},
-};
-use http_server::{
-    body::Payload,
-    problem::{Answer, ProblemDetails},
-    request_head::RequestHead,
 };
 
 /// The command that writes rows.

@@ -3,6 +3,16 @@
 use std::{fmt, ptr, sync::Arc};
 
 use clock::Instant;
+use http_forward::{ForwardMetrics, Forwarder, ForwarderSettings, QuotaLimits};
+use http_server::{
+    ClusterTls,
+    authentication::PortAccess,
+    body::BodyReader,
+    limits::{AnswerMemory, FollowerPlaces, MemoryPool, ReadThrottle},
+    problem::ProblemDetails,
+    request_head::RequestHead,
+    spans::RequestTracer,
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
@@ -16,16 +26,6 @@ use crate::{
     read::{LONG_PAGES, LogReads},
     route::{ApiOperation, Endpoint},
     rows,
-};
-use http_forward::{ForwardMetrics, Forwarder, ForwarderSettings, QuotaLimits};
-use http_server::{
-    authentication::PortAccess,
-    body::BodyReader,
-    limits::{AnswerMemory, FollowerPlaces, MemoryPool, ReadThrottle},
-    problem::ProblemDetails,
-    request_head::RequestHead,
-    spans::RequestTracer,
-    tls::ClusterTls,
 };
 
 /// One partition or one peer may hold this part of the memory for bodies, and of the requests that

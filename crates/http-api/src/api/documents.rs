@@ -1,5 +1,9 @@
 //! Requests that write a document. Each becomes a command with one change.
 
+use http_server::{
+    body::Payload,
+    problem::{Answer, ProblemDetails},
+};
 use hyper::StatusCode;
 use serde::Deserialize;
 use vvm::eventlog::{QName, RecordId};
@@ -11,10 +15,6 @@ use super::{
     json_body::parse,
 };
 use crate::rows::{self, FieldsBody};
-use http_server::{
-    body::Payload,
-    problem::{Answer, ProblemDetails},
-};
 
 /// The body of a request that creates a document.
 #[derive(Deserialize)]

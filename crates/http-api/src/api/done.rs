@@ -4,6 +4,10 @@
 //! because the commands are done already. So each part of an answer has a bound: the results of all
 //! commands of a batch together have at most as many bytes as the result of one command.
 
+use http_server::{
+    limits::MemoryShare,
+    response::{Body, JSON, bytes_response},
+};
 use hyper::{Response, StatusCode};
 use processor::{Done, MOST_RESULT_BYTES};
 use serde::{Serialize, Serializer};
@@ -16,10 +20,6 @@ use vvm::eventlog::{Fields, RecordId};
 use crate::{
     route::MOST_COMMANDS,
     rows::{BytesBody, ShownFields, json_of_fields},
-};
-use http_server::{
-    limits::MemoryShare,
-    response::{Body, JSON, bytes_response},
 };
 
 /// The most bytes of results in an answer. Base64 makes three bytes into four.

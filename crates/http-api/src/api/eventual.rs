@@ -1,5 +1,10 @@
 //! Reads that any node answers from the storage.
 
+use http_server::{
+    problem::{Answer, ProblemDetails},
+    query::parameter,
+    response::{JSON, bytes_response},
+};
 use hyper::{
     StatusCode,
     header::{HeaderName, HeaderValue},
@@ -15,11 +20,6 @@ use crate::{
     read::{DocsQuery, no_workspace, of_table, read_docs, read_problem},
     route::{ApiOperation, CONSISTENCY},
     rows::{ShownFields, json_of_record},
-};
-use http_server::{
-    problem::{Answer, ProblemDetails},
-    query::parameter,
-    response::{JSON, bytes_response},
 };
 
 /// The header that says that an answer may be outdated.

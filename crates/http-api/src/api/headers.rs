@@ -1,11 +1,10 @@
 //! The headers of a request to the API.
 
 use bytes::Bytes;
+use http_server::{problem::ProblemDetails, request_head::RequestHead, response::IDEMPOTENCY_KEY};
 use hyper::header::{HeaderMap, HeaderValue, IF_MATCH};
 use processor::IdempotencyKey;
 use vvm::eventlog::{Epoch, Offset, Version};
-
-use http_server::{problem::ProblemDetails, request_head::RequestHead, response::IDEMPOTENCY_KEY};
 
 /// The largest length of an idempotency key.
 const LONGEST_KEY: usize = 256;

@@ -1,10 +1,10 @@
 //! The JSON of a body.
 
 use bytes::Bytes;
+use http_server::problem::ProblemDetails;
 use serde::Deserialize;
 
 use crate::rows::JsonObject;
-use http_server::problem::ProblemDetails;
 
 /// Parses the JSON of a body. An empty body counts as an empty object.
 pub(super) fn parse<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, ProblemDetails> {

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use http_server::{
+    problem::{Answer, ProblemDetails},
+    request_head::RequestHead,
+};
 use hyper::StatusCode;
 use vvm::{LocalPartition, processor::LogName};
 
@@ -12,10 +16,6 @@ use super::{
 use crate::{
     follow::{FollowRequest, FollowedPartition, follow, is_followed},
     read,
-};
-use http_server::{
-    problem::{Answer, ProblemDetails},
-    request_head::RequestHead,
 };
 
 /// Sends a log, or begins to follow it.

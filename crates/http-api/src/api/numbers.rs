@@ -6,6 +6,11 @@
 
 use bytes::Bytes;
 use clock::Instant;
+use http_server::{
+    body::Payload,
+    problem::{Answer, ProblemDetails},
+    response::{JSON, bytes_response, json_response},
+};
 use hyper::StatusCode;
 use processor::{DeclaredSeries, SeriesPolicy};
 use serde::Deserialize;
@@ -27,11 +32,6 @@ use crate::{
     read::{self, GapQuery},
     refusal::problem_of,
     whole_number::whole,
-};
-use http_server::{
-    body::Payload,
-    problem::{Answer, ProblemDetails},
-    response::{JSON, bytes_response, json_response},
 };
 
 /// The memory that a number takes while it is drawn: for its text of at most 200 bytes, for its

@@ -1,5 +1,6 @@
 //! The operations of the API, by their endpoints.
 
+use http_server::{body::Payload, problem::Answer};
 use vvm::processor::LogName;
 
 use super::{
@@ -8,8 +9,6 @@ use super::{
     documents, logs, numbers, reads,
 };
 use crate::route::ApiOperation as Op;
-use http_server::body::Payload;
-use http_server::problem::Answer;
 
 /// Does a request on this node.
 pub(super) async fn run(

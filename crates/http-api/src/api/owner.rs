@@ -1,10 +1,10 @@
 //! The owner of a partition, for clients of a node that does not own it. Answers call it the
 //! leader.
 
+use http_server::problem::{NOT_LEADER, ProblemDetails};
 use vvm::{LocalPartition, NotOwner};
 
 use super::context::{ApiContext, ApiRequest};
-use http_server::problem::{NOT_LEADER, ProblemDetails};
 
 /// The partition of a request if this node owns it; otherwise a problem with the owner.
 pub(super) async fn owned<'r>(

@@ -4,6 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::Instant;
+use http_forward::{ForwardMark, PROBLEM, asked_successor, code_of};
+use http_server::{
+    body::Payload,
+    check::check,
+    problem::{Answer, MISDIRECTED, ProblemDetails},
+    request_body::RequestBody,
+    request_head::RequestHead,
+    response::{Body, full_body},
+    server::RequestHandler,
+};
 use hyper::{Request, Response, StatusCode, header::HeaderValue};
 use vvm::ielections::Incarnation;
 
@@ -15,16 +25,6 @@ use super::{
     owner::owned,
 };
 use crate::route::{Route, route};
-use http_forward::{ForwardMark, PROBLEM, asked_successor, code_of};
-use http_server::{
-    body::Payload,
-    check::check,
-    problem::{Answer, MISDIRECTED, ProblemDetails},
-    request_body::RequestBody,
-    request_head::RequestHead,
-    response::{Body, full_body},
-    server::RequestHandler,
-};
 
 /// Answers the requests that other nodes forward.
 pub(super) struct PeerEntry(pub Arc<ApiContext>);

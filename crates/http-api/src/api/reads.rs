@@ -5,6 +5,11 @@
 
 use bytes::Bytes;
 use clock::Instant;
+use http_server::{
+    READ_BYTES,
+    problem::{Answer, ProblemDetails},
+    response::{Body, JSON, bytes_response},
+};
 use hyper::{
     Response, StatusCode,
     header::{ETAG, HeaderValue},
@@ -21,11 +26,6 @@ use super::{
 use crate::{
     read::{self, DocsQuery, ListQuery, read_problem},
     rows::{ShownFields, json_of_record},
-};
-use http_server::{
-    limits::READ_BYTES,
-    problem::{Answer, ProblemDetails},
-    response::{Body, JSON, bytes_response},
 };
 
 pub(super) async fn read_doc(

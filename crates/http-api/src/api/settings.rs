@@ -2,10 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use http_server::{Authenticator, HttpLimits, READ_BYTES, ServerTls};
+
 use crate::follow::TAIL_BYTES;
-use http_server::{
-    authentication::Authenticator, limits::READ_BYTES, server::HttpLimits, tls::ServerTls,
-};
 
 /// The memory for the large events of all followed logs.
 pub(super) const LARGE_EVENTS_BYTES: usize = 64 << 20;

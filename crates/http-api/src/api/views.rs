@@ -3,6 +3,14 @@
 
 use access::Grants;
 use bytes::Bytes;
+use http_server::{
+    authentication::forbidden,
+    html_page::HtmlPage,
+    problem::{Answer, ProblemDetails},
+    query::{check_query, parameter},
+    request_head::RequestHead,
+    response::{Body, JSON, bytes_response, full_body},
+};
 use hyper::{
     Method, Response, StatusCode,
     header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, InvalidHeaderValue},
@@ -16,14 +24,6 @@ use super::context::ApiContext;
 use crate::{
     openapi::{CHECK, DESCRIPTION, DescribedApp, describe},
     route::PAGE,
-};
-use http_server::{
-    authentication::forbidden,
-    html_page::HtmlPage,
-    problem::{Answer, ProblemDetails},
-    query::{check_query, parameter},
-    request_head::RequestHead,
-    response::{Body, JSON, bytes_response, full_body},
 };
 
 /// A view of the API itself.

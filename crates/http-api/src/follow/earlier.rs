@@ -11,6 +11,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
+use http_server::{limits::FollowerPlace, problem::ProblemDetails};
 use tokio::{sync::mpsc, task::JoinSet};
 use vvm::{OwnedLog, eventlog::Offset};
 
@@ -21,7 +22,6 @@ use super::{
     tail::is_large,
 };
 use crate::{read::LogEvents, refusal::problem_of_busy};
-use http_server::{limits::FollowerPlace, problem::ProblemDetails};
 
 /// The time after which a read gives its place to the next follower that waits for one.
 const READ_TIME: Duration = Duration::from_secs(5);

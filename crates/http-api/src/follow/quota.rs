@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::read::{LogPermits, LogReads};
 use http_server::{
     limits::{MemoryPool, MemoryShare, NoPlace, Place, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::read::{LogPermits, LogReads};
 
 /// The most memory of the large events of one log, in bytes. It counts those that are kept for its
 /// followers, and those that its clients have not received.

@@ -1,12 +1,11 @@
 //! The request of a client that follows a log.
 
-use hyper::{HeaderMap, header::HeaderName};
-
 use http_server::{
     event_stream::EventFormat,
     problem::ProblemDetails,
     query::{END, LIMIT_OF_NONE, parameter},
 };
+use hyper::{HeaderMap, header::HeaderName};
 
 /// The header with the id of the last event that a client of server-sent events received.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

@@ -4,7 +4,6 @@ use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
-
 use http_server::event_stream::COPIED_BYTES;
 
 use super::quota::LARGE_BYTES_OF_LOG;

@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::json::{DescribedApp, flag, list, natural, object, schema, text};
-use super::tables::RECORD;
+use super::{
+    json::{DescribedApp, flag, list, natural, object, schema, text},
+    tables::RECORD,
+};
 use crate::route::AnswerKind;
 
 /// The schemas that all applications share.

@@ -14,8 +14,9 @@ use super::{
     problems::{problems_of, problems_of_description},
     tables::{ROW, changes_name, fields_name, has_rows, is_changeable, is_of_system},
 };
-use crate::route::MOST_COMMANDS;
-use crate::route::{APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, Parameter, Segment, Values};
+use crate::route::{
+    APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, MOST_COMMANDS, Parameter, Segment, Values,
+};
 
 /// The command that writes rows, and takes no arguments.
 const CUD: &str = "sys.CUD";

@@ -7,8 +7,7 @@ use serde_json::Value as Json;
 use shop::shop;
 use vvm::eventlog::Schema;
 
-use super::codes::PROBLEM_CODES;
-use super::*;
+use super::{codes::PROBLEM_CODES, *};
 use crate::route::ENDPOINTS;
 
 const WORKSPACE: &str = "/api/v2/apps/acme/shop/workspaces/{workspace}";

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use http_server::{problem::ProblemDetails, query::parameter};
 use serde_json::json;
 use vvm::eventlog::{RecordId, Schema, StoredRecord};
 
 use super::{list::PAGE_BYTES, steps::ReadSteps};
 use crate::rows::{ShownFields, json_of_record};
-use http_server::{problem::ProblemDetails, query::parameter};
 
 /// The largest number of ids in a request.
 pub(crate) const MOST_IDS: usize = 100;

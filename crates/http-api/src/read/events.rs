@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use http_server::limits::ReadThrottle;
 use processor::LogName;
 use tokio::task::yield_now;
 use vvm::eventlog::{self, Entry};
 
 use crate::rows::line_of_entry;
-use http_server::limits::ReadThrottle;
 
 /// The events of a log from one event on.
 ///

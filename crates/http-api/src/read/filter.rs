@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use http_server::problem::ProblemDetails;
 use serde::Deserialize;
 use serde_json::{Value as Json, value::RawValue};
 use vvm::eventlog::{Record, Table, Value};
 
 use crate::rows::{UniqueNames, comparable_value};
-use http_server::problem::ProblemDetails;
 
 /// The name of the state of a record in a filter. The dot keeps it apart from the fields.
 const IS_ACTIVE: &str = "sys.IsActive";

@@ -1,6 +1,10 @@
 //! Reading the ranges of a counter that were reserved and may not be all issued.
 
 use clock::{Instant, WallTime};
+use http_server::{
+    problem::ProblemDetails,
+    query::{limit, parameter},
+};
 use processor::{DeclaredSeries, SeriesPolicy};
 use serde_json::json;
 use vvm::{
@@ -10,10 +14,6 @@ use vvm::{
 };
 
 use crate::numbers::{json_of_gap, name_of, render_problem, storage_problem};
-use http_server::{
-    problem::ProblemDetails,
-    query::{limit, parameter},
-};
 
 /// The largest number of ranges in an answer.
 pub(crate) const MOST_GAPS: usize = 1_000;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use clock::{Clock, Instant};
 use futures::{Stream, TryStreamExt};
+use http_server::problem::ProblemDetails;
 use serde_json::json;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use vvm::{
@@ -21,7 +22,6 @@ use super::{
     steps::ReadSteps,
 };
 use crate::rows::json_of_record;
-use http_server::problem::ProblemDetails;
 
 /// The number of bytes after which a page of documents ends. The last document may exceed it,
 /// because documents may be large.

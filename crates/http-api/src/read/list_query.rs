@@ -2,14 +2,14 @@
 
 use std::str::FromStr;
 
-use vvm::eventlog::{QName, Table, TableKind};
-
-use super::filter::DocFilter;
-use crate::rows::ShownFields;
 use http_server::{
     problem::ProblemDetails,
     query::{limit, parameter},
 };
+use vvm::eventlog::{QName, Table, TableKind};
+
+use super::filter::DocFilter;
+use crate::rows::ShownFields;
 
 /// The largest number of documents in a list.
 pub(crate) const MOST_DOCS: usize = 1_000;

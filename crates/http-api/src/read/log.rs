@@ -4,6 +4,17 @@ use std::{io, sync::Arc};
 
 use clock::{Clock, Instant};
 use futures::{StreamExt, stream};
+use http_server::{
+    READ_BYTES,
+    authentication::TokenEnd,
+    event_stream::cut_at,
+    limits::{
+        MemoryPool, MemoryShare, NoPlace, Place, PlaceTaker, Places, ReadThrottle, SendPlaces,
+    },
+    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
+    query::{END, END_WITHOUT_FOLLOW, NO_OFFSET, limit, parameter},
+    response::{Body, stream_response},
+};
 use hyper::{Response, body::Frame};
 use processor::LogName;
 use vvm::{LocalPartition, OwnedLog, eventlog::Offset};
@@ -13,17 +24,6 @@ use super::{
     record::{STEP_BYTES, check_workspace_exists, read_problem},
 };
 use crate::refusal::problem_of_busy;
-use http_server::{
-    authentication::TokenEnd,
-    event_stream::cut_at,
-    limits::{
-        MemoryPool, MemoryShare, NoPlace, Place, PlaceTaker, Places, READ_BYTES, ReadThrottle,
-        SendPlaces,
-    },
-    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-    query::{END, END_WITHOUT_FOLLOW, NO_OFFSET, limit, parameter},
-    response::{Body, stream_response},
-};
 
 /// The largest number of events in an answer.
 pub(crate) const MOST_EVENTS: usize = 1_000_000;

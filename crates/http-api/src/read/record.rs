@@ -1,12 +1,11 @@
 //! Reading a record, and the problem of a read that failed.
 
+use http_server::problem::ProblemDetails;
 use hyper::StatusCode;
 use vvm::{
     LocalPartition,
     eventlog::{self, RecordId, StoredRecord, Table, WsId},
 };
-
-use http_server::problem::ProblemDetails;
 
 /// The number of bytes of an answer after which a step ends. A step should take less than a
 /// millisecond, because the other requests on the same thread wait for it.

@@ -4,6 +4,10 @@
 //! A new endpoint needs an entry here, an [`ApiOperation`], and the place that does it.
 
 use access::Right;
+use http_server::{
+    problem::ProblemDetails,
+    query::{DEFAULT_LIMIT, check_names},
+};
 use hyper::Method;
 use vvm::eventlog::WsId;
 
@@ -18,10 +22,6 @@ use self::{
 };
 use super::operation::{ApiOperation as Op, LARGEST, name, path_number, record, series};
 use crate::read::{MOST_DOCS, MOST_EVENTS, MOST_GAPS, MOST_IDS};
-use http_server::{
-    problem::ProblemDetails,
-    query::{DEFAULT_LIMIT, check_names},
-};
 
 /// The parameter of a read that says from where the answer may come.
 pub(crate) const CONSISTENCY: &str = "consistency";

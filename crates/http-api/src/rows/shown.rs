@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use http_server::problem::ProblemDetails;
 use vvm::eventlog::Name;
 
 use super::field_name;
-use http_server::problem::ProblemDetails;
 
 /// The fields of records that an answer shows.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
+use http_server::problem::ProblemDetails;
 use serde_json::{Value as Json, json};
 use vvm::eventlog::{FieldType, RecordId, Table, Value};
 
 use crate::whole_number::whole_in;
-use http_server::problem::ProblemDetails;
 
 /// The value of a field that a client sent. The type comes from the table, because JSON has fewer
 /// types.
