@@ -12,18 +12,18 @@ mod operations;
 mod problems;
 mod tables;
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value as Json, json};
 
 #[cfg(test)]
 pub(crate) use self::codes::PROBLEM_CODES;
+pub(crate) use self::{codes::is_listed, json::DescribedApp, tables::is_changeable};
 use self::{
-    answers::common_schemas,
-    headers::{headers, parameters},
-    operations::{check_path, description_path, paths},
-    problems::{problem_responses, problem_schemas},
+    operations::paths,
+    problems::{problem_responses, problem_schemas, problems_of_description},
     tables::schemas,
 };
-pub(crate) use self::{codes::is_listed, json::DescribedApp, tables::is_changeable};
 
 /// The path of the description.
 pub(crate) const DESCRIPTION: &str = "/api/v2/openapi.json";
@@ -34,35 +34,37 @@ pub(crate) const CHECK: &str = "/api/check";
 /// The name of the scheme of tokens.
 const BEARER: &str = "bearer";
 
+/// What each description has. The node may stand behind a proxy, so the paths count from the origin
+/// of the document.
+static FIXED: LazyLock<Json> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("openapi/fixed.json")).expect("the file is JSON")
+});
+
 /// Describes the API with these applications.
 pub(crate) fn describe(apps: &[DescribedApp<'_>], needs_token: bool) -> Json {
-    let mut all_paths = Map::new();
-    all_paths.insert(DESCRIPTION.to_owned(), description_path());
-    all_paths.insert(CHECK.to_owned(), check_path());
-    let mut all_schemas = common_schemas();
-    all_schemas.extend(problem_schemas());
-    for app in apps {
-        all_paths.extend(paths(app, needs_token));
-        all_schemas.extend(schemas(app));
+    let mut described = FIXED.clone();
+    described["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+    // 1. The problems.
+    let components = &mut described["components"];
+    components["responses"] = problem_responses().into();
+    add(&mut components["schemas"], problem_schemas());
+    for (path, method) in [(DESCRIPTION, "get"), (CHECK, "get"), (CHECK, "post")] {
+        let mut problems = problems_of_description();
+        if path == CHECK {
+            // It needs no token.
+            problems.remove("401");
+        }
+        add(&mut described["paths"][path][method]["responses"], problems);
     }
-    let mut described = json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "VVM node",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": INFO,
-        },
-        // The node may stand behind a proxy, so the paths count from the origin of this document.
-        "servers": [{ "url": "/" }],
-        "tags": tags(apps),
-        "paths": all_paths,
-        "components": {
-            "schemas": all_schemas,
-            "parameters": parameters(),
-            "headers": headers(),
-            "responses": problem_responses(),
-        },
-    });
+    // 2. The applications.
+    for app in apps {
+        add(&mut described["paths"], paths(app, needs_token));
+        add(&mut described["components"]["schemas"], schemas(app));
+    }
+    if let Json::Array(tags) = &mut described["tags"] {
+        tags.extend(apps.iter().map(tag));
+    }
+    // 3. The tokens.
     if needs_token {
         described["components"]["securitySchemes"] = json!({
             BEARER: { "type": "http", "scheme": "bearer", "bearerFormat": "JWT" },
@@ -72,17 +74,16 @@ pub(crate) fn describe(apps: &[DescribedApp<'_>], needs_token: bool) -> Json {
     described
 }
 
-fn tags(apps: &[DescribedApp<'_>]) -> Json {
-    let of_app = |app: &DescribedApp<'_>| json!({ "name": app.name.to_string(), "description": "The operations of this application." });
-    let description =
-        json!({ "name": "description", "description": "The description of the API itself." });
-    std::iter::once(description).chain(apps.iter().map(of_app)).collect()
+/// Adds members to an object of the description.
+fn add(object: &mut Json, members: Map<String, Json>) {
+    if let Json::Object(object) = object {
+        object.extend(members);
+    }
 }
 
-const INFO: &str = "The API of this node: commands, documents, logs and document numbers of its \
-    applications. Bodies are JSON. HEAD is answered like GET, without the body. An answer without \
-    success is a problem, and the `code` of a problem is for programs. Send an `Idempotency-Key` with \
-    each request that must not be done twice.";
+fn tag(app: &DescribedApp<'_>) -> Json {
+    json!({ "name": app.name.to_string(), "description": "The operations of this application." })
+}
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use super::{
     answers::content,
     headers::{headers_of, parameter_of},
     json::{DescribedApp, list, object, reference, schema, text},
-    problems::{problems_of, problems_of_description},
+    problems::problems_of,
     tables::{ROW, changes_name, fields_name, has_rows, is_changeable, is_of_system},
 };
 use crate::route::{
@@ -313,70 +313,4 @@ fn draw(subject: Subject<'_>) -> Json {
         count["maximum"] = settings.max_block.into();
     }
     object(json!({ "count": count }), &[])
-}
-
-/// The path of the description itself.
-pub(super) fn description_path() -> Json {
-    let mut responses = problems_of_description();
-    let headers = json!({
-        "X-Request-Id": reference("headers", "RequestId"),
-        "X-Vvm-Served-By": reference("headers", "ServedBy"),
-        "ETag": reference("headers", "Tag"),
-    });
-    responses.insert(
-        "200".to_owned(),
-        json!({
-            "description": "The description.",
-            "headers": headers,
-            "content": { "application/json": { "schema": { "type": "object" } } },
-        }),
-    );
-    let not_modified = json!({
-        "description": "The client has this description already.", "headers": headers,
-    });
-    responses.insert("304".to_owned(), not_modified);
-    let app = json!({
-        "name": "app", "in": "query", "description": "The only application to describe.",
-        "schema": { "type": "string", "pattern": "^[^/]+/[^/]+$", "examples": ["acme/shop"] },
-    });
-    json!({
-        "get": {
-            "operationId": "describe",
-            "tags": ["description"],
-            "summary": "Describes the API.",
-            "parameters": [
-                app,
-                reference("parameters", "RequestId"),
-                reference("parameters", "IfNoneMatch"),
-            ],
-            "responses": responses,
-        },
-    })
-}
-
-/// The check that the port answers. It needs no token.
-pub(super) fn check_path() -> Json {
-    let operation = |id: &str| {
-        let mut responses = problems_of_description();
-        responses.remove("401");
-        let headers = json!({
-            "X-Request-Id": reference("headers", "RequestId"),
-            "X-Vvm-Served-By": reference("headers", "ServedBy"),
-        });
-        let ok = json!({
-            "description": "The port answers. The storage is not asked.",
-            "headers": headers,
-            "content": { "text/plain": { "schema": { "type": "string", "const": "ok" } } },
-        });
-        responses.insert("200".to_owned(), ok);
-        json!({
-            "operationId": id,
-            "tags": ["description"],
-            "summary": "Answers `ok`, and asks neither the storage nor another node.",
-            "security": [],
-            "parameters": [reference("parameters", "RequestId")],
-            "responses": responses,
-        })
-    };
-    json!({ "get": operation("check"), "post": operation("check_by_post") })
 }
