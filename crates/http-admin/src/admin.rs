@@ -211,8 +211,8 @@ impl AdminHandler {
             AdminPath::Inspected(name) => {
                 let operator = self.operator_with_refusal_logged(head).await?;
                 let token_end = self.token_end(&operator);
-                let view = (name, query);
-                self.storage_views.begin(&self.node, &operator.principal, view, token_end).await
+                let principal = &operator.principal;
+                self.storage_views.begin(&self.node, principal, name, query, token_end).await
             }
             AdminPath::Action(action) => {
                 let operator = self.operator_with_refusal_logged(head).await?;

@@ -71,14 +71,23 @@ struct Follower {
     place: FollowerPlace,
 }
 
-/// Begins to follow a log, until the token of the client ends. If the follower needs events from
-/// before the tail, the first one is read by the deadline.
+/// A client that is to follow a log.
+pub(crate) struct NewFollower {
+    pub(crate) request: FollowRequest,
+    /// The end of the wait for the first event from before the tail, if the client needs such
+    /// events.
+    pub(crate) deadline: Instant,
+    pub(crate) token_end: TokenEnd,
+    pub(crate) place: FollowerPlace,
+}
+
+/// Begins to follow a log, until the token of the client ends.
 pub(crate) async fn follow(
-    context: Arc<FollowContext>,
-    (logs, of): (&FollowedLogs, FollowedPartition),
+    context: &Arc<FollowContext>,
+    logs: &FollowedLogs,
+    of: FollowedPartition,
     log: OwnedLog,
-    (request, deadline, token_end): (FollowRequest, Instant, TokenEnd),
-    place: FollowerPlace,
+    NewFollower { request, deadline, token_end, place }: NewFollower,
 ) -> Result<Response<Body>, ProblemDetails> {
     let end = log.end().await.map_err(problem_of_busy)?.map_err(read_problem)?.0;
     let from = match request.start {
@@ -87,14 +96,14 @@ pub(crate) async fn follow(
     };
     // A client may ask for events that do not exist yet.
     let next = from.min(end);
-    let followed = logs.of(of, &log, end, &context);
+    let followed = logs.of(of, &log, end, context);
     let earlier = match followed.tail().borrow().events(next, 1) {
         TailEvents::Behind => true,
         TailEvents::Events(_) | TailEvents::End | TailEvents::Failed(_) => false,
     };
     let earlier = match earlier {
         true => {
-            let reader = EarlierReader::new(&context, &log, &followed, &place, next);
+            let reader = EarlierReader::new(context, &log, &followed, &place, next);
             let mut begun = reader.read(deadline).await?;
             begun.events.read_first().await.map_err(read_problem)?;
             Some(EarlierEvents::begin(reader, Some(begun)))
@@ -107,7 +116,7 @@ pub(crate) async fn follow(
         earlier,
         left: request.limit.unwrap_or(u64::MAX),
         tail: followed.tail().clone(),
-        context,
+        context: Arc::clone(context),
         log,
         next,
         from,

@@ -17,6 +17,6 @@ pub(crate) use self::{
     gaps::{GapQuery, MOST_GAPS, list_gaps},
     list::{LONG_PAGES, list_docs},
     list_query::{ListQuery, MOST_DOCS},
-    log::{LogPermits, LogReads, MOST_EVENTS, stream_log},
+    log::{LogPermits, LogReads, MOST_EVENTS},
     record::{no_workspace, of_table, read_record},
 };

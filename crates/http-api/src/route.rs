@@ -50,8 +50,8 @@ impl Route<'_> {
 
     /// Names the request in its span.
     pub(crate) fn name_in(&self, span: &mut RequestSpan, method: &Method, request: &str) {
-        let app = (self.owner, self.app);
-        span.set_request(method, request, self.endpoint.kind, app, self.workspace());
+        let Route { owner, app, endpoint, .. } = self;
+        span.set_request(method, request, endpoint.kind, owner, app, self.workspace());
     }
 }
 

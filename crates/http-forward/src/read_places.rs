@@ -19,19 +19,20 @@ pub(crate) struct ReadPlaces {
 impl ReadPlaces {
     /// The places of the reads of a partition that has so many connections to its owner.
     pub(crate) fn of_partition(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
-        ReadPlaces::new(most, limits, clock, ("partition_busy", "of this partition"))
+        ReadPlaces::new(most, limits, clock, "partition_busy", "of this partition")
     }
 
     /// The places of the reads that a peer does.
     pub(crate) fn of_peer(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
-        ReadPlaces::new(most, limits, clock, ("peer_busy", "at the owner of this partition"))
+        ReadPlaces::new(most, limits, clock, "peer_busy", "at the owner of this partition")
     }
 
     fn new(
         most: usize,
         limits: QuotaLimits,
         clock: Clock,
-        (code, of): (&'static str, &'static str),
+        code: &'static str,
+        of: &'static str,
     ) -> ReadPlaces {
         ReadPlaces { places: Places::new(most, code, clock).most_waiting(limits.requests), of }
     }

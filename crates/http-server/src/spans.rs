@@ -85,7 +85,8 @@ impl RequestSpan {
         method: &Method,
         request: &str,
         kind: &'static str,
-        app: (&str, &str),
+        owner: &str,
+        app: &str,
         workspace: Option<u64>,
     ) {
         let Some(span) = self.recorded() else { return };
@@ -96,8 +97,8 @@ impl RequestSpan {
             KeyValue::new("vvm.request_id", request.to_owned()),
         ]);
         // Anybody may send any name, and each span that waits for its export has a copy.
-        if app.0.len() + app.1.len() <= LONGEST_APP {
-            span.set_attribute(KeyValue::new("vvm.app", format!("{}/{}", app.0, app.1)));
+        if owner.len() + app.len() <= LONGEST_APP {
+            span.set_attribute(KeyValue::new("vvm.app", format!("{owner}/{app}")));
         }
         if let Some(ws) = workspace {
             // The type of attributes has no numbers above that of i64.

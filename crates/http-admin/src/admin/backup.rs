@@ -68,7 +68,7 @@ impl Backups {
             };
             return Err(ProblemDetails::new(StatusCode::CONFLICT, "no_backups", reason));
         };
-        let backup = Backup::new(self, pieces, (begun, token_end), permit);
+        let backup = Backup::new(self, pieces, begun, token_end, permit);
         let stop = self.stop.clone();
         let frames = stream::try_unfold(backup, move |mut backup| {
             let stop = stop.clone();
@@ -102,7 +102,8 @@ impl Backup {
     fn new(
         backups: &Backups,
         pieces: BackupStream,
-        (begun, token_end): (Instant, TokenEnd),
+        begun: Instant,
+        token_end: TokenEnd,
         permit: OwnedSemaphorePermit,
     ) -> Backup {
         backups.running.increment(1);

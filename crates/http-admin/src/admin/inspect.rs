@@ -56,7 +56,8 @@ impl StorageViews {
         &self,
         node: &Node,
         principal: &Principal,
-        (name, query): (&str, Option<&str>),
+        name: &str,
+        query: Option<&str>,
         token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {
         let view = View::of(name, query)?;

@@ -107,8 +107,13 @@ impl ApiContext {
         let bodies = BodyReader::new(bodies, &settings.limits, clock.clone());
         let pool = |of, bytes| MemoryPool::new(of, bytes, clock.clone());
         let throttle = ReadThrottle::of_runtime();
-        let memory = (answers.small.clone(), pool("new events", NEW_EVENTS_BYTES));
-        let log_reads = LogReads::new(throttle.clone(), settings.logs, memory, &clock);
+        let log_reads = LogReads::new(
+            throttle.clone(),
+            settings.logs,
+            answers.small.clone(),
+            pool("new events", NEW_EVENTS_BYTES),
+            clock.clone(),
+        );
         let followers = HttpApiSettings::most_followers(settings.followers, connections);
         let followers = Arc::new(FollowerPlaces::new(followers, clock.clone()));
         let following = FollowContext {

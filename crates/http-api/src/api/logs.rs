@@ -1,7 +1,5 @@
 //! Requests for a log, which is sent once or followed.
 
-use std::sync::Arc;
-
 use http_server::{
     problem::{Answer, ProblemDetails},
     request_head::RequestHead,
@@ -14,7 +12,7 @@ use super::{
     owner::{check_owned, owned},
 };
 use crate::{
-    follow::{FollowRequest, FollowedPartition, follow, is_followed},
+    follow::{FollowRequest, FollowedPartition, NewFollower, follow, is_followed},
     read,
 };
 
@@ -27,9 +25,8 @@ pub(super) async fn read(api: &ApiContext, request: &ApiRequest<'_>, name: LogNa
         true => follow_log(api, request, &partition, name).await,
         false => {
             let held = api.log_reads.permits(head.taker(), api.deadline(request)).await?;
-            let with = (&api.throttle, held);
-            let end = (head.token_end, api.node.clock());
-            read::stream_log(&partition, name, request.query(), with, end).await
+            let (reads, query) = (&api.log_reads, request.query());
+            reads.send(&partition, name, query, held, head.token_end).await
         }
     };
     check_owned(api, request, &partition).await?;
@@ -53,9 +50,13 @@ async fn follow_log(
         partition: app.partition_of(ws),
         epoch: partition.epoch().0,
     };
-    let start = (wanted, api.deadline(request), head.token_end);
-    let context = Arc::clone(&api.following);
-    follow(context, (&api.followed, of), partition.log(name), start, place).await
+    let new = NewFollower {
+        request: wanted,
+        deadline: api.deadline(request),
+        token_end: head.token_end,
+        place,
+    };
+    follow(&api.following, &api.followed, of, partition.log(name), new).await
 }
 
 /// Refuses a log for a client that cannot see where the log ends.

@@ -61,7 +61,7 @@ pub(super) async fn list_docs(api: &ApiContext, request: &ApiRequest<'_>, name: 
         // The page ends in time, so that the client learns where the list goes on.
         let now = clock.now();
         let until = now + (deadline - now) / 2;
-        let list = read::list_docs(&query, last, (clock, until), &api.long_pages, block);
+        let list = read::list_docs(&query, last, clock, until, &api.long_pages, block);
         let listed = api.throttle.run(list).await;
         let exists = match &listed {
             Ok(listed) if listed.is_nothing => read::check_workspace_exists(&partition, ws).await,

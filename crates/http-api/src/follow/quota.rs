@@ -150,7 +150,7 @@ mod tests {
     async fn a_principal_leaves_turns_to_the_followers_of_others() {
         let clock = Clock::system();
         let memory = || MemoryPool::new("test", 64 * MIB, clock.clone());
-        let reads = LogReads::new(ReadThrottle::of_runtime(), 8, (memory(), memory()), &clock);
+        let reads = LogReads::new(ReadThrottle::of_runtime(), 8, memory(), memory(), clock.clone());
         let (one, two) = (LogQuota::new(clock.clone()), LogQuota::new(clock.clone()));
         let soon = || clock.now() + Duration::from_millis(20);
         let _slow = one.read(&reads, Some("slow"), soon()).await.unwrap();

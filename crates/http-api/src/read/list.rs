@@ -58,7 +58,8 @@ pub(crate) struct ListedDocs {
 pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> + Unpin>(
     query: &ListQuery,
     last: u64,
-    (clock, until): (&Clock, Instant),
+    clock: &Clock,
+    until: Instant,
     long_pages: &Semaphore,
     read: impl Fn(RecordBlock) -> S,
 ) -> Result<ListedDocs, ProblemDetails> {

@@ -39,6 +39,7 @@ pub(crate) struct LogReads {
     answers: MemoryPool,
     /// The memory of the reads of new events for followers. Answers never wait for these reads.
     tails: MemoryPool,
+    clock: Clock,
 }
 
 /// The resources that a log holds while it is being sent, or read for a follower.
@@ -54,15 +55,16 @@ impl LogReads {
     pub(crate) fn new(
         throttle: ReadThrottle,
         most: usize,
-        (answers, tails): (MemoryPool, MemoryPool),
-        clock: &Clock,
+        answers: MemoryPool,
+        tails: MemoryPool,
+        clock: Clock,
     ) -> LogReads {
         let logs = SendPlaces::new("this node sends", most, clock.clone());
         // All followers may wait for their turns. There is a limit of followers.
         let followers = Places::new(most.div_ceil(4), TOO_MANY_FOLLOWERS, clock.clone())
             .most_waiting(usize::MAX);
         let (logs, followers) = (Arc::new(logs), Arc::new(followers));
-        LogReads { throttle, logs, followers, answers, tails }
+        LogReads { throttle, logs, followers, answers, tails, clock }
     }
 
     /// Waits for the resources of a log that is sent to a principal.
@@ -112,40 +114,41 @@ impl LogReads {
     pub(crate) async fn share_of_tail(&self) -> Result<MemoryShare, ProblemDetails> {
         self.tails.reserve(None, READ_BYTES, Instant::FAR_FUTURE).await
     }
-}
 
-/// Streams a log, one event a line, up to the last event that is applied. At the end of the token
-/// of the client the answer is cut.
-pub(crate) async fn stream_log(
-    partition: &LocalPartition<'_>,
-    name: LogName,
-    query: Option<&str>,
-    (throttle, held): (&ReadThrottle, LogPermits),
-    (end, clock): (TokenEnd, &Clock),
-) -> Result<Response<Body>, ProblemDetails> {
-    if parameter::<String>(query, "from")?.as_deref() == Some(END) {
-        return Err(ProblemDetails::bad_request(END_WITHOUT_FOLLOW));
+    /// Sends a log, one event a line, up to the last event that is applied. At the end of the token
+    /// of the client the answer is cut.
+    pub(crate) async fn send(
+        &self,
+        partition: &LocalPartition<'_>,
+        name: LogName,
+        query: Option<&str>,
+        held: LogPermits,
+        token_end: TokenEnd,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        if parameter::<String>(query, "from")?.as_deref() == Some(END) {
+            return Err(ProblemDetails::bad_request(END_WITHOUT_FOLLOW));
+        }
+        let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
+        let limit = limit(query, MOST_EVENTS)?;
+        if from == 0 {
+            return Err(ProblemDetails::bad_request(NO_OFFSET));
+        }
+        let log = partition.log(name);
+        let entries = log.read(Offset(from));
+        let entries = entries.map_err(problem_of_busy)?;
+        let mut events = LogEvents::new(entries, name, self.throttle.clone());
+        let has_events = events.read_first().await.map_err(read_problem)?;
+        if !has_events && let LogName::Workspace(ws) = name {
+            check_workspace_exists(partition, ws).await?;
+        }
+        let lines = LogLines { events: events.limited(limit), log, _held: held };
+        let pieces = stream::try_unfold(lines, |mut lines| async move {
+            let piece = lines.next().await?;
+            Ok(piece.map(|piece| (Frame::data(piece.into()), lines)))
+        });
+        let pieces = cut_at(token_end, self.clock.clone(), pieces.boxed());
+        Ok(stream_response("application/x-ndjson", pieces))
     }
-    let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
-    let limit = limit(query, MOST_EVENTS)?;
-    if from == 0 {
-        return Err(ProblemDetails::bad_request(NO_OFFSET));
-    }
-    let log = partition.log(name);
-    let entries = log.read(Offset(from));
-    let entries = entries.map_err(problem_of_busy)?;
-    let mut events = LogEvents::new(entries, name, throttle.clone());
-    let has_events = events.read_first().await.map_err(read_problem)?;
-    if !has_events && let LogName::Workspace(ws) = name {
-        check_workspace_exists(partition, ws).await?;
-    }
-    let lines = LogLines { events: events.limited(limit), log, _held: held };
-    let pieces = stream::try_unfold(lines, |mut lines| async move {
-        let piece = lines.next().await?;
-        Ok(piece.map(|piece| (Frame::data(piece.into()), lines)))
-    });
-    let pieces = cut_at(end, clock.clone(), pieces.boxed());
-    Ok(stream_response("application/x-ndjson", pieces))
 }
 
 /// A log that is being sent.

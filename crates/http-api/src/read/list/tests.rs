@@ -73,7 +73,7 @@ impl Records {
             let is_in = move |id: &&u64| (block.first().0..=block.last().0).contains(*id);
             stream::iter(self.ids.iter().filter(is_in)).map(|id| Ok(self.record(*id)))
         };
-        let listed = list_docs(&query, last, (&clock, until), &self.long_pages, read).await;
+        let listed = list_docs(&query, last, &clock, until, &self.long_pages, read).await;
         let listed = listed.unwrap();
         let listed: Json = serde_json::from_slice(&listed.json).unwrap();
         let docs = listed["docs"].as_array().unwrap();
