@@ -40,7 +40,7 @@ pub(crate) enum PeerFailure {
 
 /// A connection to a peer, with at most one request at a time.
 #[derive(Debug)]
-pub(super) struct PeerConnection {
+pub(crate) struct PeerConnection {
     sender: SendRequest<Full<Bytes>>,
     driver: Connection<TokioIo<NodeStream>, Full<Bytes>>,
     /// The driver must not be polled after it has ended.
@@ -49,7 +49,7 @@ pub(super) struct PeerConnection {
 
 /// The result of sending: the head of the answer, or the reason why there is none, with the request
 /// if the peer has not got it.
-pub(super) type Sent = Result<Response<Incoming>, (PeerFailure, Option<Request<Full<Bytes>>>)>;
+pub(crate) type Sent = Result<Response<Incoming>, (PeerFailure, Option<Request<Full<Bytes>>>)>;
 
 impl PeerConnection {
     pub(crate) async fn begin(stream: NodeStream) -> hyper::Result<PeerConnection> {
@@ -60,7 +60,7 @@ impl PeerConnection {
     }
 
     /// Whether a request may be sent: the peer has not ended the connection.
-    pub(super) fn is_alive(&mut self) -> bool {
+    pub(crate) fn is_alive(&mut self) -> bool {
         self.drive(&mut silent());
         !self.is_over && self.sender.is_ready()
     }
@@ -91,7 +91,7 @@ impl PeerConnection {
     }
 
     /// The next piece of the body of an answer.
-    pub(super) fn poll_frame(
+    pub(crate) fn poll_frame(
         &mut self,
         body: &mut Incoming,
         context: &mut Context<'_>,
@@ -134,7 +134,7 @@ impl PeerConnection {
     }
 
     /// Whether the connection takes another request, after a whole answer.
-    pub(super) fn is_reusable(&mut self) -> bool {
+    pub(crate) fn is_reusable(&mut self) -> bool {
         self.drive(&mut silent());
         let is_ready = matches!(self.sender.poll_ready(&mut silent()), Poll::Ready(Ok(())));
         !self.is_over && is_ready

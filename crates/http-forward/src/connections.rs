@@ -27,7 +27,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{
+use crate::{
     connection::{PeerConnection, PeerFailure},
     settings::ClusterSettings,
 };
@@ -37,7 +37,7 @@ const CONNECTIONS_PER_PEER: usize =
     ClusterSettings::REQUESTS_PER_PEER + ClusterSettings::FOLLOWERS_PER_PEER;
 
 /// The time after which a connection without a request is closed.
-pub(super) const IDLE: Duration = Duration::from_secs(5);
+pub(crate) const IDLE: Duration = Duration::from_secs(5);
 
 /// The time in which a peer must accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const DOWN: Duration = Duration::from_millis(50);
 
 /// The connections to one peer.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     address: SocketAddr,
     tls: Option<ClusterTls>,
     pub(crate) clock: Clock,
@@ -74,7 +74,7 @@ impl Connections {
     }
 
     /// Takes a connection that rested for at most this time and that the peer did not end.
-    pub(super) fn take_idle(&self, rest: Duration) -> Option<OpenConnection> {
+    pub(crate) fn take_idle(&self, rest: Duration) -> Option<OpenConnection> {
         loop {
             let now = self.clock.now();
             let mut open = {
@@ -90,7 +90,7 @@ impl Connections {
     }
 
     /// Begins a new connection.
-    pub(super) async fn connect(&self) -> Result<OpenConnection, PeerFailure> {
+    pub(crate) async fn connect(&self) -> Result<OpenConnection, PeerFailure> {
         let address = self.address;
         let failed = |why: &dyn fmt::Display| {
             PeerFailure::NotSent(format!("no connection to the node at {address}: {why}"))
@@ -132,13 +132,13 @@ impl Connections {
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn give_back(&self, open: OpenConnection) {
+    pub(crate) fn give_back(&self, open: OpenConnection) {
         let now = self.clock.now();
         self.state().idle.push((open, now));
     }
 
     /// Closes connections that have rested for too long. Returns whether any are left, also in use.
-    pub(super) fn close_idle(&self, now: Instant) -> bool {
+    pub(crate) fn close_idle(&self, now: Instant) -> bool {
         self.state().idle.retain(|(_, since)| now < *since + IDLE);
         self.open.number.load(Ordering::Relaxed) > 0
     }
@@ -156,7 +156,7 @@ impl fmt::Debug for Connections {
 
 /// The right to use a connection to a peer.
 #[derive(Debug)]
-pub(super) enum PeerSlot {
+pub(crate) enum PeerSlot {
     Request { _permit: OwnedSemaphorePermit },
     Follower { _place: Place },
 }
@@ -172,7 +172,7 @@ impl PeerSlot {
 
 /// A connection that is counted.
 #[derive(Debug)]
-pub(super) struct OpenConnection {
+pub(crate) struct OpenConnection {
     pub(crate) connection: Box<PeerConnection>,
     _count: OpenCount,
 }

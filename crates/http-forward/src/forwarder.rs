@@ -14,13 +14,13 @@ use http_server::{
 use tokio_util::sync::CancellationToken;
 use vvm::{App, Node, eventlog::WsId};
 
-use super::{metrics::ForwardMetrics, parking::Parking, peers::Peers, quota::QuotaLimits};
+use crate::{metrics::ForwardMetrics, parking::Parking, peers::Peers, quota::QuotaLimits};
 
 /// Does the requests of a node of a cluster: on this node, or at the owner of their partition.
 pub struct Forwarder {
     pub(crate) node: Node,
     pub(crate) peers: Arc<Peers>,
-    pub(super) parking: Parking,
+    pub(crate) parking: Parking,
     pub(crate) bodies: BodyReader,
     pub(crate) answers: AnswerMemory,
     pub(crate) followers: Arc<FollowerPlaces>,

@@ -21,7 +21,7 @@ use http_server::{
 use hyper::{Response, body::Frame, http::response::Parts};
 use vvm::sysvvm::ownership::Owner;
 
-use super::{
+use crate::{
     connections::PeerSlot,
     forwarder::{ForwardRequest, Forwarder},
     peer::Peer,
@@ -29,7 +29,7 @@ use super::{
 };
 
 /// The place of a log among those that the owner sends through this node.
-pub(super) enum LogPlace {
+pub(crate) enum LogPlace {
     Once(Place),
     Followed {
         place: FollowerPlace,
@@ -59,7 +59,7 @@ impl LogPlace {
     }
 
     /// Takes the connection of a log that is followed.
-    pub(super) fn take_slot(&mut self) -> Option<PeerSlot> {
+    pub(crate) fn take_slot(&mut self) -> Option<PeerSlot> {
         match self {
             LogPlace::Once(_) => None,
             LogPlace::Followed { slot, .. } => slot.take(),

@@ -15,7 +15,7 @@ use clock::Clock;
 use metrics::Gauge;
 use tokio::sync::Semaphore;
 
-use super::{
+use crate::{
     quota::{Quota, QuotaLimits},
     read_places::ReadPlaces,
 };

@@ -22,7 +22,7 @@ use http_server::{
 use hyper::{Request, Response, header::HeaderValue};
 use tokio::sync::Semaphore;
 
-use super::{
+use crate::{
     connection::PeerFailure,
     connections::{Connections, IDLE, PeerSlot},
     peer_body::PeerBody,
@@ -83,12 +83,12 @@ impl Peer {
     }
 
     /// Waits for a slot for a request.
-    pub(super) async fn slot(&self) -> Result<PeerSlot, PeerFailure> {
+    pub(crate) async fn slot(&self) -> Result<PeerSlot, PeerFailure> {
         PeerSlot::of(&self.slots).await
     }
 
     /// Takes the slot of a follower, if one is free. Followers may stay for days, so nobody waits.
-    pub(super) fn follower_slot(
+    pub(crate) fn follower_slot(
         &self,
         principal: Option<&str>,
     ) -> Result<PeerSlot, ProblemDetails> {
@@ -106,7 +106,7 @@ impl Peer {
 
     /// Sends a question of this node itself, which changes nothing. The question waits only for
     /// other questions.
-    pub(super) async fn question(
+    pub(crate) async fn question(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<PeerBody>, PeerFailure> {
@@ -143,7 +143,7 @@ impl Peer {
     }
 
     /// Closes connections that have rested for too long. Returns whether some are left.
-    pub(super) fn close_idle(&self, now: Instant) -> bool {
+    pub(crate) fn close_idle(&self, now: Instant) -> bool {
         self.connections.close_idle(now)
     }
 }

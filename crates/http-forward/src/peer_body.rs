@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream, stream::BoxStream};
 use hyper::body::{Body as _, Frame, Incoming};
 
-use super::{
+use crate::{
     connection::PeerFailure,
     connections::{Connections, OpenConnection, PeerSlot},
 };

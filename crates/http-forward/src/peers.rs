@@ -11,7 +11,7 @@ use std::{
 use clock::Clock;
 use http_server::ClusterTls;
 
-use super::{peer::Peer, quota::QuotaLimits};
+use crate::{peer::Peer, quota::QuotaLimits};
 
 /// The interval at which connections without a request are looked through.
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);

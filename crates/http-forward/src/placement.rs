@@ -3,7 +3,7 @@
 //!
 //! A request waits while its partition has no owner, or while the owner is not ready. So a
 //! partition that moves looks like a slow partition. The first tries are made at once. All further
-//! tries of the requests for one partition take turns ([`Parking`](super::parking::Parking)).
+//! tries of the requests for one partition take turns ([`Parking`](crate::parking::Parking)).
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use http_server::{
 use tokio::sync::OwnedSemaphorePermit;
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
-use super::{
+use crate::{
     forwarder::{ForwardKind, ForwardRequest, Forwarder},
     log::LogPlace,
     outcome::code_of,

@@ -6,7 +6,7 @@ use http_server::{
     problem::ProblemDetails,
 };
 
-use super::quota::QuotaLimits;
+use crate::quota::QuotaLimits;
 
 /// The places of reads that another node does. One principal has half of them. A read whose answer
 /// finds no memory holds its connection, and its principal may have used up the memory itself.

@@ -15,7 +15,7 @@ use hyper::{
     header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING},
 };
 
-use super::{
+use crate::{
     connection::PeerFailure,
     forwarder::{ForwardKind, ForwardRequest, Forwarder},
     mark::PROBLEM,

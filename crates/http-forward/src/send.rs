@@ -24,7 +24,7 @@ use hyper::{
 };
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
-use super::{
+use crate::{
     connection::PeerFailure,
     forwarder::{ForwardRequest, Forwarder},
     log::LogPlace,

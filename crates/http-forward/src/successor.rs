@@ -7,7 +7,7 @@ use http_body_util::Full;
 use hyper::{Request, StatusCode, Uri, header::HOST};
 use vvm::{SuccessorCheck, async_trait, ielections::Incarnation, sysvvm::ownership::Owner};
 
-use super::peers::Peers;
+use crate::peers::Peers;
 
 /// The path of the question, without the incarnation of the successor.
 const PATH: &str = "/successor/";

@@ -9,10 +9,10 @@
 use http_server::problem::{Answer, MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN};
 use hyper::StatusCode;
 
-use super::outcome::BatchState;
+use crate::outcome::BatchState;
 
 /// The end of a try.
-pub(super) enum TryEnd {
+pub(crate) enum TryEnd {
     /// The request is answered. The code is that of a problem, or of the state of a batch.
     Answered(Answer, Option<String>),
     /// The request was not done, and may be tried again. The answer says why.
@@ -23,14 +23,14 @@ pub(super) enum TryEnd {
 
 impl TryEnd {
     /// The end of a try whose answer is final although nothing was done.
-    pub(super) fn refused_for_good(problem: ProblemDetails) -> TryEnd {
+    pub(crate) fn refused_for_good(problem: ProblemDetails) -> TryEnd {
         TryEnd::Answered(Err(problem), None)
     }
 }
 
 /// The tries of one request.
 #[derive(Debug)]
-pub(super) struct Tries {
+pub(crate) struct Tries {
     /// Whether the request has the same effect if it is done twice: it only reads, or it has an
     /// idempotency key.
     can_be_sent_twice: bool,
@@ -40,7 +40,7 @@ pub(super) struct Tries {
 }
 
 /// The step after a try.
-pub(super) enum NextStep {
+pub(crate) enum NextStep {
     Answer(Answer),
     /// Try again. The answer is for a request without any time left.
     Again(Answer),
@@ -56,7 +56,7 @@ const SETTLED: [&str; 7] =
     ["invalid", "not_found", "conflict", "no_number", "key_reused", "too_large", "not_applied"];
 
 /// Whether a request with this problem was not done, and may be tried again.
-pub(super) fn is_tried_again(code: &str) -> bool {
+pub(crate) fn is_tried_again(code: &str) -> bool {
     TRIED_AGAIN.contains(&code)
 }
 
@@ -71,7 +71,7 @@ impl Tries {
         Tries { can_be_sent_twice: is_read || has_key, is_read, unknown: None }
     }
 
-    pub(super) fn can_be_sent_twice(&self) -> bool {
+    pub(crate) fn can_be_sent_twice(&self) -> bool {
         self.can_be_sent_twice
     }
 

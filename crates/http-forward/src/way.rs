@@ -5,20 +5,20 @@ use std::sync::Arc;
 use http_server::limits::{MemoryShare, Place};
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
-use super::{log::LogPlace, parking::ParkedPartition, peer::Peer};
+use crate::{log::LogPlace, parking::ParkedPartition, peer::Peer};
 
 /// The way of one try to the owner of a partition: the owner, and what the try holds.
-pub(super) struct Way<'w> {
+pub(crate) struct Way<'w> {
     pub(crate) peer: &'w Arc<Peer>,
     pub(crate) owner: Owner,
     /// The ownership row by which the owner was found.
     pub(crate) seen: OwnerRow,
-    pub(super) parked: Arc<ParkedPartition>,
+    pub(crate) parked: Arc<ParkedPartition>,
     /// The place of a log.
     pub(crate) log: Option<LogPlace>,
     /// The memory for the numbers of a draw.
     pub(crate) drawn: Option<MemoryShare>,
     /// The place of a read among those of its principal.
-    pub(super) _read: Option<Place>,
-    pub(super) can_be_sent_twice: bool,
+    pub(crate) _read: Option<Place>,
+    pub(crate) can_be_sent_twice: bool,
 }

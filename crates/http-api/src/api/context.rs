@@ -47,18 +47,18 @@ pub(super) enum ClusterMode {
 
 /// What all requests to the API share.
 pub(super) struct ApiContext {
-    pub(crate) node: Node,
-    pub(crate) access: PortAccess,
-    pub(crate) settings: HttpApiSettings,
+    pub(super) node: Node,
+    pub(super) access: PortAccess,
+    pub(super) settings: HttpApiSettings,
     pub(super) tracer: RequestTracer,
     pub(super) bodies: BodyReader,
-    pub(crate) answers: AnswerMemory,
+    pub(super) answers: AnswerMemory,
     pub(super) throttle: ReadThrottle,
     /// The places of pages of lists that are read for long.
     pub(super) long_pages: Semaphore,
     pub(super) log_reads: LogReads,
     pub(super) followers: Arc<FollowerPlaces>,
-    pub(crate) followed: FollowedLogs,
+    pub(super) followed: FollowedLogs,
     pub(super) following: Arc<FollowContext>,
     /// Forwards requests to the other nodes, if the node is in a cluster.
     pub(super) forwarder: Option<Forwarder>,
@@ -67,13 +67,13 @@ pub(super) struct ApiContext {
 /// A request for an endpoint of an application that the node has. Its sender may do it.
 #[derive(Clone, Copy)]
 pub(super) struct ApiRequest<'r> {
-    pub(crate) head: &'r RequestHead,
-    pub(crate) app: &'r App,
-    pub(crate) ws: WsId,
-    pub(crate) endpoint: &'static Endpoint,
+    pub(super) head: &'r RequestHead,
+    pub(super) app: &'r App,
+    pub(super) ws: WsId,
+    pub(super) endpoint: &'static Endpoint,
     pub(super) operation: &'r ApiOperation,
     /// The end of the time of the request, if it is known already.
-    pub(crate) until: Instant,
+    pub(super) until: Instant,
 }
 
 impl<'r> ApiRequest<'r> {

@@ -27,7 +27,7 @@ use super::{
 use crate::route::{Route, route};
 
 /// Answers the requests that other nodes forward.
-pub(super) struct PeerEntry(pub Arc<ApiContext>);
+pub(super) struct PeerEntry(pub(super) Arc<ApiContext>);
 
 impl RequestHandler for PeerEntry {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {

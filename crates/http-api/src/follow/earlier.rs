@@ -38,7 +38,7 @@ pub(super) struct EarlierEvents {
 
 /// A read that has a place.
 pub(super) struct BegunRead {
-    pub(crate) events: LogEvents,
+    pub(super) events: LogEvents,
     _place: EarlierRead,
 }
 

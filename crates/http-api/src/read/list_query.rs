@@ -17,13 +17,13 @@ pub(crate) const MOST_DOCS: usize = 1_000;
 /// The documents that a client asks for.
 #[derive(Debug)]
 pub(crate) struct ListQuery {
-    pub(crate) table: QName,
-    pub(crate) filter: DocFilter,
-    pub(crate) shown: ShownFields,
+    pub(super) table: QName,
+    pub(super) filter: DocFilter,
+    pub(super) shown: ShownFields,
     pub(super) order: ListOrder,
     /// The id behind which the answer begins, in the order of the list.
-    pub(crate) after: Option<u64>,
-    pub(crate) limit: usize,
+    pub(super) after: Option<u64>,
+    pub(super) limit: usize,
 }
 
 /// The order of a list: by id, upwards or downwards.

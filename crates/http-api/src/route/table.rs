@@ -50,7 +50,7 @@ pub(crate) struct Endpoint {
     pub(crate) body: Option<BodyKind>,
     pub(crate) answer: AnswerKind,
     /// Makes the operation from the variable parts of the path after the place.
-    pub(super) operation: fn([&str; 2]) -> Result<Op, ProblemDetails>,
+    pub(crate) operation: fn([&str; 2]) -> Result<Op, ProblemDetails>,
 }
 
 /// A part of a path.

@@ -41,8 +41,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct RowBody {
     #[serde(deserialize_with = "whole")]
-    pub(crate) id: u64,
-    pub(crate) table: String,
+    pub(super) id: u64,
+    pub(super) table: String,
     pub(super) parent: Option<JsonObject<ParentBody>>,
     pub(super) version: Option<JsonObject<VersionBody>>,
     pub(super) is_active: Option<bool>,
@@ -102,7 +102,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueNames<T> {
 #[serde(deny_unknown_fields)]
 pub(super) struct ParentBody {
     #[serde(deserialize_with = "whole")]
-    pub(crate) id: u64,
+    pub(super) id: u64,
     pub(super) container: String,
 }
 

@@ -41,7 +41,7 @@ use crate::{
 
 /// The address of the client of a request, or of a proxy in front of the node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddress(pub SocketAddr);
+pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
 /// The scheme of the URIs of a port: `http` or `https`.
 #[derive(Clone, Copy, Debug)]

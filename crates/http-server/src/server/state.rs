@@ -22,13 +22,13 @@ pub trait RequestHandler: Send + Sync + 'static {
 
 /// The state of a service for all its connections.
 pub(super) struct ServerState<A> {
-    pub(crate) service: &'static str,
-    pub(crate) answers: A,
-    pub(crate) limits: HttpLimits,
-    pub(crate) clock: Clock,
-    pub(crate) stop: CancellationToken,
-    pub(crate) clients: ClientKind,
-    pub(crate) lines: ClientLines,
+    pub(super) service: &'static str,
+    pub(super) answers: A,
+    pub(super) limits: HttpLimits,
+    pub(super) clock: Clock,
+    pub(super) stop: CancellationToken,
+    pub(super) clients: ClientKind,
+    pub(super) lines: ClientLines,
     /// The connections that are asked to end. The one that has waited longest for its client is
     /// asked first.
     give_way: Semaphore,
