@@ -131,13 +131,6 @@ pub(super) struct FileTexts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilesDigest([u8; 32]);
 
-impl FilesDigest {
-    #[cfg(test)]
-    pub(super) fn of_text(text: &str) -> FilesDigest {
-        FilesDigest(Sha256::digest(text).into())
-    }
-}
-
 impl FileTexts {
     pub(super) fn digest(&self) -> FilesDigest {
         let mut digest = Sha256::new();
@@ -296,3 +289,6 @@ impl fmt::Debug for Credentials {
         f.debug_struct("Credentials").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
