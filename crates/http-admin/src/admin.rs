@@ -38,7 +38,7 @@ use self::{
     backup::Backups,
     events::EventStreams,
     inspect::StorageViews,
-    paths::{Action, AdminPath, Shown},
+    paths::{Action, AdminPath, PATHS, Shown},
 };
 use crate::shared_renderer::{MetricsRenderer, SharedRenderer};
 
@@ -216,7 +216,7 @@ impl AdminHandler {
             }
             AdminPath::Action(action) => {
                 let operator = self.operator_with_refusal_logged(head).await?;
-                let line = ActionLine::begin(&operator.principal, action, query);
+                let line = ActionLine::begin(&operator.principal, text, query);
                 let answer = match check_action(head) {
                     Ok(()) => self.act(action, query, self.token_end(&operator)).await,
                     Err(problem) => Err(problem),
@@ -338,10 +338,13 @@ fn is_verbose(query: Option<&str>) -> bool {
 }
 
 fn not_found(path: &str) -> ProblemDetails {
-    let read = Shown::ALL.map(Shown::path).join(", ");
-    let actions = Action::ALL.map(Action::path).join(", POST ");
+    let named = |(text, path): &(&str, AdminPath<'_>)| match path {
+        AdminPath::Action(_) => format!("POST {text}"),
+        AdminPath::Shown(_) | AdminPath::Inspected(_) => (*text).to_owned(),
+    };
+    let known = Vec::from_iter(PATHS.iter().map(named)).join(", ");
     ProblemDetails::not_found(format!(
-        "the path {path} does not exist; the admin endpoint has {read}, /inspect/…, POST {actions}"
+        "the path {path} does not exist; the admin endpoint has {known}, /inspect/…"
     ))
     .with(UNKNOWN_PATH_PORT, "admin")
 }

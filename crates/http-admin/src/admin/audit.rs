@@ -9,8 +9,6 @@ use http_server::{
 use hyper::{Response, StatusCode, http::request::Parts};
 use tracing::{info, warn};
 
-use super::paths::Action;
-
 /// The target of the lines about what operators did. A log that has no room for other lines should
 /// keep room for these.
 pub const OPERATOR_LINES: &str = "httpapi::operator";
@@ -19,7 +17,8 @@ pub const OPERATOR_LINES: &str = "httpapi::operator";
 /// gone before the answer, because the action may go on to its end.
 pub(super) struct ActionLine<'a> {
     principal: &'a Principal,
-    action: Action,
+    /// The path of the action.
+    action: &'a str,
     query: Option<&'a str>,
     status: Option<StatusCode>,
 }
@@ -27,7 +26,7 @@ pub(super) struct ActionLine<'a> {
 impl<'a> ActionLine<'a> {
     pub(super) fn begin(
         principal: &'a Principal,
-        action: Action,
+        action: &'a str,
         query: Option<&'a str>,
     ) -> ActionLine<'a> {
         ActionLine { principal, action, query, status: None }
@@ -49,8 +48,7 @@ impl<'a> ActionLine<'a> {
 impl Drop for ActionLine<'_> {
     fn drop(&mut self) {
         let &mut ActionLine { principal, action, query, status } = self;
-        let (principal, action) = (principal.as_str(), action.path());
-        let status = status.map_or(0, |status| status.as_u16());
+        let (principal, status) = (principal.as_str(), status.map_or(0, |status| status.as_u16()));
         info!(target: OPERATOR_LINES, principal, action, query, status, "action of an operator");
     }
 }

@@ -50,24 +50,28 @@ pub(super) enum Order {
     Drain,
 }
 
-/// Lists all values of a type with their paths.
-///
-/// Invariant: a value without a path does not compile, because `path` has an arm for each line of
-/// the list and for nothing else. With a list apart from the arms, a new value that is not in the
-/// list compiles, and its path is answered with 404.
-macro_rules! each_path {
-    ($of:ident: $($kind:ident $(($inner:path))? = $path:literal,)+) => {
-        impl $of {
-            pub(super) const ALL: [$of; [$($path),+].len()] = [$($of::$kind $(($inner))?),+];
-
-            pub(super) fn path(self) -> &'static str {
-                match self {
-                    $($of::$kind $(($inner))? => $path,)+
-                }
-            }
-        }
-    };
-}
+/// All paths with names of their own.
+pub(super) static PATHS: [(&str, AdminPath<'static>); 19] = [
+    ("/", AdminPath::Shown(Shown::Page)),
+    ("/livez", AdminPath::Shown(Shown::Live)),
+    ("/readyz", AdminPath::Shown(Shown::Ready)),
+    ("/metrics", AdminPath::Shown(Shown::Metrics)),
+    ("/status", AdminPath::Shown(Shown::Status)),
+    ("/cluster", AdminPath::Shown(Shown::Cluster)),
+    ("/cluster/events", AdminPath::Shown(Shown::ClusterEvents)),
+    ("/sequences", AdminPath::Shown(Shown::Sequences)),
+    ("/repairs", AdminPath::Shown(Shown::Repairs)),
+    ("/cluster/move", AdminPath::Action(Action::Order(Order::Move))),
+    ("/cluster/pause", AdminPath::Action(Action::Order(Order::Pause))),
+    ("/cluster/resume", AdminPath::Action(Action::Order(Order::Resume))),
+    ("/cluster/drain", AdminPath::Action(Action::Order(Order::Drain))),
+    ("/drain", AdminPath::Action(Action::Drain)),
+    ("/step-down", AdminPath::Action(Action::StepDown)),
+    ("/repairs/mark", AdminPath::Action(Action::MarkEvent)),
+    ("/repairs/remove", AdminPath::Action(Action::RemoveRow)),
+    ("/repairs/number", AdminPath::Action(Action::RepairNumber)),
+    ("/backup", AdminPath::Action(Action::Backup)),
+];
 
 /// The path of all views of the storage, before their names.
 const INSPECT: &str = "/inspect/";
@@ -78,9 +82,7 @@ impl<'p> AdminPath<'p> {
         if let Some(view) = path.strip_prefix(INSPECT) {
             return Some(AdminPath::Inspected(view));
         }
-        let shown = Shown::ALL.into_iter().find(|shown| shown.path() == path);
-        let action = || Action::ALL.into_iter().find(|action| action.path() == path);
-        shown.map(AdminPath::Shown).or_else(|| action().map(AdminPath::Action))
+        PATHS.iter().find(|(named, _)| *named == path).map(|(_, found)| *found)
     }
 
     /// The methods of the path, and whether this method is one of them.
@@ -101,31 +103,6 @@ impl<'p> AdminPath<'p> {
         }
     }
 }
-
-each_path!(Shown:
-    Page = "/",
-    Live = "/livez",
-    Ready = "/readyz",
-    Metrics = "/metrics",
-    Status = "/status",
-    Cluster = "/cluster",
-    ClusterEvents = "/cluster/events",
-    Sequences = "/sequences",
-    Repairs = "/repairs",
-);
-
-each_path!(Action:
-    Order(Order::Move) = "/cluster/move",
-    Order(Order::Pause) = "/cluster/pause",
-    Order(Order::Resume) = "/cluster/resume",
-    Order(Order::Drain) = "/cluster/drain",
-    Drain = "/drain",
-    StepDown = "/step-down",
-    MarkEvent = "/repairs/mark",
-    RemoveRow = "/repairs/remove",
-    RepairNumber = "/repairs/number",
-    Backup = "/backup",
-);
 
 impl Shown {
     /// Whether the path needs no token: probes, the metrics, and the page, which has no data of its
@@ -148,11 +125,8 @@ mod tests {
 
     #[test]
     fn each_path_is_found_by_its_text_and_no_other_is() {
-        for shown in Shown::ALL {
-            assert_eq!(AdminPath::of(shown.path()), Some(AdminPath::Shown(shown)));
-        }
-        for action in Action::ALL {
-            assert_eq!(AdminPath::of(action.path()), Some(AdminPath::Action(action)));
+        for (text, path) in PATHS {
+            assert_eq!(AdminPath::of(text), Some(path));
         }
         assert_eq!(AdminPath::of("/inspect/wlog"), Some(AdminPath::Inspected("wlog")));
         assert_eq!(AdminPath::of("/inspect/"), Some(AdminPath::Inspected("")));
@@ -163,13 +137,13 @@ mod tests {
 
     #[test]
     fn only_probes_and_metrics_show_data_without_a_token() {
-        let paths: Vec<_> = Shown::ALL.map(Shown::path).into_iter().collect();
-        let paths = paths.into_iter().chain(Action::ALL.map(Action::path)).chain(["/inspect/x"]);
-        let has_open_data = |path: &&str| AdminPath::of(path).unwrap().has_open_data();
-        let open: Vec<_> = paths.filter(has_open_data).collect();
-        assert_eq!(open, ["/livez", "/readyz", "/metrics"]);
-        let open: Vec<_> = Shown::ALL.into_iter().filter(|shown| shown.is_open()).collect();
-        assert_eq!(open, [Shown::Page, Shown::Live, Shown::Ready, Shown::Metrics]);
+        let paths = PATHS.into_iter().chain([("/inspect/x", AdminPath::Inspected("x"))]);
+        let open = paths.filter(|(_, path)| path.has_open_data()).map(|(text, _)| text);
+        assert_eq!(Vec::from_iter(open), ["/livez", "/readyz", "/metrics"]);
+        let is_open =
+            |path: AdminPath<'_>| matches!(path, AdminPath::Shown(shown) if shown.is_open());
+        let open = PATHS.into_iter().filter(|(_, path)| is_open(*path)).map(|(text, _)| text);
+        assert_eq!(Vec::from_iter(open), ["/", "/livez", "/readyz", "/metrics"]);
     }
 
     #[test]
@@ -179,8 +153,7 @@ mod tests {
             assert!(allows(path, Method::GET) && allows(path, Method::HEAD), "{path}");
             assert!(!allows(path, Method::POST) && !allows(path, Method::OPTIONS), "{path}");
         }
-        for action in Action::ALL {
-            let path = action.path();
+        for &(path, _) in PATHS.iter().filter(|(_, path)| matches!(path, AdminPath::Action(_))) {
             assert!(allows(path, Method::POST) && !allows(path, Method::GET), "{path}");
         }
     }
