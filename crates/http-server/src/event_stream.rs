@@ -5,7 +5,7 @@ mod ends;
 mod format;
 
 pub use self::{
-    cut::cut_at,
+    cut::{cut_at, cut_at_stop},
     ends::{FollowEnds, Waited},
     format::{COPIED_BYTES, EventFormat, EventPiece},
 };

@@ -10,6 +10,7 @@ use clock::{Clock, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 use http_server::{
     authentication::TokenEnd,
+    event_stream::cut_at_stop,
     problem::ProblemDetails,
     response::{Body, Endless, stream_response},
 };
@@ -69,16 +70,11 @@ impl Backups {
             return Err(ProblemDetails::new(StatusCode::CONFLICT, "no_backups", reason));
         };
         let backup = Backup::new(self, pieces, begun, token_end, permit);
-        let stop = self.stop.clone();
-        let frames = stream::try_unfold(backup, move |mut backup| {
-            let stop = stop.clone();
-            async move {
-                let next = stop.run_until_cancelled(backup.next()).await;
-                let stopped = || io::Error::other("the node stops");
-                Ok(next.ok_or_else(stopped)??.map(|piece| (Frame::data(piece), backup)))
-            }
+        let frames = stream::try_unfold(backup, |mut backup| async move {
+            Ok(backup.next().await?.map(|piece| (Frame::data(piece), backup)))
         });
-        let mut response = stream_response("application/octet-stream", frames.boxed());
+        let frames = cut_at_stop(self.stop.clone(), frames.boxed());
+        let mut response = stream_response("application/octet-stream", frames);
         response.extensions_mut().insert(Endless);
         Ok(response)
     }

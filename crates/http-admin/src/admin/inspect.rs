@@ -8,6 +8,7 @@ use clock::Clock;
 use futures::{StreamExt, TryStreamExt, stream};
 use http_server::{
     authentication::TokenEnd,
+    event_stream::{cut_at, cut_at_stop},
     problem::{KNOWN_APPS, ProblemDetails},
     response::{Body, Endless, stream_response},
 };
@@ -85,32 +86,21 @@ impl StorageViews {
             ProblemDetails::unavailable("storage", "the storage did not answer in time")
         })?;
         let lines = texts(lines.map_err(problem)?);
-        let (clock, stop) = (self.clock.clone(), self.stop.clone());
-        let pieces = stream::try_unfold((lines, place), move |(mut lines, place)| {
-            let (clock, stop) = (clock.clone(), stop.clone());
-            async move {
-                let mut piece = String::new();
-                let fill = async {
-                    while piece.len() < PIECE_BYTES
-                        && let Some(line) = lines.try_next().await.map_err(io::Error::other)?
-                    {
-                        piece += &line;
-                    }
-                    // Other answers of the endpoint get their turn.
-                    yield_now().await;
-                    io::Result::Ok(())
-                };
-                let filled = stop.run_until_cancelled(clock.timeout_at(token_end.at(), fill)).await;
-                let ended = || io::Error::other("the node stops, or the token has ended");
-                filled.ok_or_else(ended)?.map_err(|_| ended())??;
-                if token_end.has_come(&clock) {
-                    return Err(ended());
-                }
-                let piece = (!piece.is_empty()).then(|| Frame::data(Bytes::from(piece)));
-                Ok(piece.map(|piece| (piece, (lines, place))))
+        let pieces = stream::try_unfold((lines, place), |(mut lines, place)| async move {
+            let mut piece = String::new();
+            while piece.len() < PIECE_BYTES
+                && let Some(line) = lines.try_next().await.map_err(io::Error::other)?
+            {
+                piece += &line;
             }
+            // Other answers of the endpoint get their turn.
+            yield_now().await;
+            let piece = (!piece.is_empty()).then(|| Frame::data(Bytes::from(piece)));
+            Ok(piece.map(|piece| (piece, (lines, place))))
         });
-        let mut response = stream_response("application/x-ndjson", pieces.boxed());
+        let pieces = cut_at(token_end, self.clock.clone(), pieces.boxed());
+        let pieces = cut_at_stop(self.stop.clone(), pieces);
+        let mut response = stream_response("application/x-ndjson", pieces);
         response.extensions_mut().insert(Endless);
         Ok(response)
     }

@@ -1,4 +1,4 @@
-//! Cutting an answer when the token of its client ends.
+//! Cutting an answer when the token of its client ends or the node stops.
 
 use std::io;
 
@@ -9,6 +9,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 use hyper::body::Frame;
+use tokio_util::sync::CancellationToken;
 
 use crate::authentication::TokenEnd;
 
@@ -33,6 +34,16 @@ pub fn cut_at(end: TokenEnd, clock: Clock, pieces: Pieces) -> Pieces {
                 _ => Err(io::Error::other("the token of the client has ended")),
             }
         }
+    });
+    pieces.boxed()
+}
+
+/// The pieces of an answer until the node stops. The client sees a cut, as with [`cut_at`].
+pub fn cut_at_stop(stop: CancellationToken, pieces: Pieces) -> Pieces {
+    let pieces = stream::try_unfold((pieces, stop), |(mut pieces, stop)| async move {
+        let piece = stop.run_until_cancelled(pieces.try_next()).await;
+        let piece = piece.ok_or_else(|| io::Error::other("the node stops"))??;
+        Ok(piece.map(|piece| (piece, (pieces, stop))))
     });
     pieces.boxed()
 }
