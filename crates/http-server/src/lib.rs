@@ -36,7 +36,7 @@ pub use self::{
     authentication::{AccessFileError, Authenticator, NotAuthenticated, TokenAuthenticator},
     limits::READ_BYTES,
     server::{HttpLimits, most_socket_bytes},
-    tls::{CERTIFICATE_WARN_DAYS, ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles},
+    tls::{CERTIFICATE_WARN_DAYS, ClusterTls, PortTls, ServerTls, TlsFile, TlsFileError, TlsFiles},
 };
 
 // These crates and types occur in the API.

@@ -13,15 +13,13 @@ mod server;
 mod validity;
 mod watch;
 
-pub use self::cluster::is_refused_certificate;
-pub(crate) use self::port::PortTls;
 use self::{
     clients::CheckedClients,
     files::{Credentials, PortFiles},
 };
 pub use self::{
-    cluster::ClusterTls,
+    cluster::{ClusterTls, is_refused_certificate},
     files::{TlsFile, TlsFileError, TlsFiles},
-    port::CERTIFICATE_WARN_DAYS,
+    port::{CERTIFICATE_WARN_DAYS, PortTls},
     server::ServerTls,
 };

@@ -1,7 +1,8 @@
 //! TLS of the ports, from the configuration.
 
 use ctl::CommandError;
-use http_server::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
+use futures::future::join_all;
+use http_server::{ClusterTls, PortTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
 
 use crate::config::VvmConfig;
 
@@ -55,25 +56,21 @@ impl NodeTls {
     /// Returns the section of each port with TLS, and the moment at which its certificate ends, in
     /// seconds since 1970.
     pub(crate) fn certificate_ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let http = self.http.as_ref().map(|tls| ("http.tls", tls.certificate_ends()));
-        let admin = self.admin.as_ref().map(|tls| ("admin.tls", tls.certificate_ends()));
-        let cluster = self.cluster.as_ref().map(|tls| ("cluster.tls", tls.certificate_ends()));
-        [http, admin, cluster].into_iter().flatten()
+        self.ports().map(|(section, port)| (section, port.certificate_ends()))
     }
 
     /// Has all ports read their files at once. Returns whether each port uses its files as they are
     /// now.
     pub(super) async fn reload(&self) -> bool {
-        async fn of(port: Option<impl Future<Output = bool>>) -> bool {
-            match port {
-                None => true,
-                Some(reload) => reload.await,
-            }
-        }
-        let http = of(self.http.as_ref().map(ServerTls::reload));
-        let admin = of(self.admin.as_ref().map(ServerTls::reload));
-        let cluster = of(self.cluster.as_ref().map(ClusterTls::reload));
-        let (http, admin, cluster) = futures::join!(http, admin, cluster);
-        http && admin && cluster
+        let reloads = self.ports().map(|(_, port)| port.reload());
+        join_all(reloads).await.into_iter().all(|is_used| is_used)
+    }
+
+    /// The ports with TLS, each with its section.
+    fn ports(&self) -> impl Iterator<Item = (&'static str, &PortTls)> {
+        let http = self.http.as_ref().map(|tls| ("http.tls", tls.port()));
+        let admin = self.admin.as_ref().map(|tls| ("admin.tls", tls.port()));
+        let cluster = self.cluster.as_ref().map(|tls| ("cluster.tls", tls.port()));
+        [http, admin, cluster].into_iter().flatten()
     }
 }

@@ -450,7 +450,7 @@ fn a_port_keeps_its_authorities_if_the_new_file_has_a_leaf() {
     let client = TlsClient::with(&authority.pem(), Some(&own), DEFAULT_VERSIONS);
     std::fs::write(&files.authority, &own[0]).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    assert!(!runtime.block_on(tls.reload()), "the file was taken");
+    assert!(!runtime.block_on(tls.port().reload()), "the file was taken");
     assert!(node.log_text().contains("is no authority (CA:TRUE)"), "{}", node.log_text());
     assert_eq!(client.ask(node.admin, GET).unwrap().status, 200);
     node.stop();

@@ -332,7 +332,7 @@ fn a_reload_reads_the_files_at_once_and_tells_whether_they_are_used() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clock = Clock::system();
     let reload = || {
-        let reload = clock.timeout_at(clock.now() + PATIENCE, tls.reload());
+        let reload = clock.timeout_at(clock.now() + PATIENCE, tls.port().reload());
         runtime.block_on(reload).expect("the reload did not end")
     };
     let counted = |taken, refused| {

@@ -29,7 +29,7 @@ pub const CERTIFICATE_WARN_DAYS: u64 = 14;
 
 /// TLS of a port. New connections use the files as they were last found usable. A connection keeps
 /// the keys with which it began.
-pub(crate) struct PortTls {
+pub struct PortTls {
     files: PortFiles,
     configure: Configure,
     check: Check,
@@ -95,12 +95,13 @@ impl PortTls {
         Ok(NodeStream::Tls(Box::new(stream.into())))
     }
 
-    /// Has the files read at once, and used if they can be. Returns whether the port uses them.
-    /// Waits until the task that follows the files has done so.
+    /// Has the files read at once, without the wait for a second look. Returns whether new
+    /// connections use the files as they are now; the log has the reason if they are refused. The
+    /// port must be running: until then the future waits.
     ///
     /// # Cancel safety
     /// Safe: the files are read all the same.
-    pub(crate) async fn reload(&self) -> bool {
+    pub async fn reload(&self) -> bool {
         self.reloads.order().await
     }
 
@@ -197,8 +198,9 @@ impl PortTls {
         }
     }
 
-    /// The moment at which the certificate expires, in seconds since 1970.
-    pub(crate) fn ends(&self) -> u64 {
+    /// Returns the moment at which the certificate ends, or one between it and the authority, in
+    /// seconds since 1970.
+    pub fn certificate_ends(&self) -> u64 {
         self.current().ends
     }
 

@@ -48,23 +48,8 @@ impl ServerTls {
         Ok(ServerTls(Arc::new(PortTls::read(files, configure, |_| Ok(()))?)))
     }
 
-    /// Has the files read at once, without the wait for a second look. Returns whether new
-    /// connections use the files as they are now; the log has the reason if they are refused. The
-    /// port must be running: until then the future waits.
-    ///
-    /// # Cancel safety
-    /// Safe: the files are read all the same.
-    pub async fn reload(&self) -> bool {
-        self.0.reload().await
-    }
-
-    /// Returns the moment at which the certificate ends, or one between it and the authority, in
-    /// seconds since 1970.
-    pub fn certificate_ends(&self) -> u64 {
-        self.0.ends()
-    }
-
-    pub(crate) fn port(&self) -> &PortTls {
+    /// The TLS of the port.
+    pub fn port(&self) -> &PortTls {
         &self.0
     }
 }
