@@ -46,6 +46,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const DOWN: Duration = Duration::from_millis(50);
 
 /// The connections to one peer.
+#[derive(Debug)]
 pub(crate) struct Connections {
     address: SocketAddr,
     tls: Option<ClusterTls>,
@@ -54,6 +55,7 @@ pub(crate) struct Connections {
     open: Arc<OpenConnections>,
 }
 
+#[derive(Debug)]
 struct ConnectionsState {
     /// Connections without a request, and since when. The last one was used last.
     idle: Vec<(OpenConnection, Instant)>,
@@ -148,12 +150,6 @@ impl Connections {
     }
 }
 
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
 /// The right to use a connection to a peer.
 #[derive(Debug)]
 pub(crate) enum PeerSlot {
@@ -178,11 +174,13 @@ pub(crate) struct OpenConnection {
 }
 
 /// The number of connections to a peer, and the metric that shows it.
+#[derive(Debug)]
 struct OpenConnections {
     number: AtomicUsize,
     shown: Gauge,
 }
 
+#[derive(Debug)]
 struct OpenCount(Arc<OpenConnections>);
 
 impl OpenCount {
@@ -197,11 +195,5 @@ impl Drop for OpenCount {
     fn drop(&mut self) {
         self.0.number.fetch_sub(1, Ordering::Relaxed);
         self.0.shown.decrement(1);
-    }
-}
-
-impl fmt::Debug for OpenCount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OpenCount")
     }
 }

@@ -1,7 +1,7 @@
 //! What forwarding needs: the other nodes, the partitions whose requests wait, and the limits that
 //! forwarded requests share with all others.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use clock::Instant;
 use http_server::{
@@ -17,6 +17,7 @@ use vvm::{App, Node, eventlog::WsId};
 use crate::{metrics::ForwardMetrics, parking::Parking, peers::Peers, quota::QuotaLimits};
 
 /// Does the requests of a node of a cluster: on this node, or at the owner of their partition.
+#[derive(Debug)]
 pub struct Forwarder {
     pub(crate) node: Node,
     pub(crate) peers: Arc<Peers>,
@@ -124,11 +125,5 @@ impl Forwarder {
     /// The other nodes.
     pub fn peers(&self) -> &Arc<Peers> {
         &self.peers
-    }
-}
-
-impl fmt::Debug for Forwarder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Forwarder").field("peers", &self.peers).finish_non_exhaustive()
     }
 }

@@ -5,7 +5,6 @@
 //! not wait behind requests.
 
 use std::{
-    fmt,
     net::SocketAddr,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -38,6 +37,7 @@ const REQUEST_SLOTS: usize = ClusterSettings::REQUESTS_PER_PEER - 1;
 const LOGS_PER_PEER: usize = 8;
 
 /// Another node, as this node talks to it.
+#[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// The value of `Host` in requests to the peer.
@@ -145,11 +145,5 @@ impl Peer {
     /// Closes connections that have rested for too long. Returns whether some are left.
     pub(crate) fn close_idle(&self, now: Instant) -> bool {
         self.connections.close_idle(now)
-    }
-}
-
-impl fmt::Debug for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer").field("address", &self.address).finish_non_exhaustive()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,6 +16,7 @@ use crate::{peer::Peer, quota::QuotaLimits};
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// The peers of a node.
+#[derive(Debug)]
 pub struct Peers {
     tls: Option<ClusterTls>,
     clock: Clock,
@@ -58,11 +58,5 @@ impl Peers {
 
     fn by_address(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Peer>>> {
         self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Peers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peers").finish_non_exhaustive()
     }
 }

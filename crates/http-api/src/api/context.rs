@@ -1,6 +1,6 @@
 //! What all requests to the API share: the node, the settings, and the limits.
 
-use std::{fmt, ptr, sync::Arc};
+use std::{ptr, sync::Arc};
 
 use clock::Instant;
 use http_forward::{ForwardMetrics, Forwarder, ForwarderSettings, QuotaLimits};
@@ -46,6 +46,7 @@ pub(super) enum ClusterMode {
 }
 
 /// What all requests to the API share.
+#[derive(Debug)]
 pub(super) struct ApiContext {
     pub(super) node: Node,
     pub(super) access: PortAccess,
@@ -170,11 +171,5 @@ impl ApiContext {
     /// The deadline of a request whose work begins now, for waiting and for its answer.
     pub(super) fn deadline(&self, request: &ApiRequest<'_>) -> Instant {
         request.until.min(self.node.clock().now() + self.settings.command_time)
-    }
-}
-
-impl fmt::Debug for ApiContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiContext").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
