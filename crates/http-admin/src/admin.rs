@@ -1,15 +1,5 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
-mod audit;
-mod backup;
-mod cluster;
-mod events;
-mod found_app;
-mod inspect;
-mod paths;
-mod repair;
-mod sequences;
-
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use access::Caller;
@@ -32,15 +22,16 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError, istorage::StorageDriver};
 
-pub use self::audit::OPERATOR_LINES;
-use self::{
+use crate::{
     audit::{ActionLine, note_refused},
     backup::Backups,
+    cluster,
     events::EventStreams,
-    inspect::StorageViews,
     paths::{Action, AdminPath, PATHS, Shown},
+    repair, sequences,
+    shared_renderer::{MetricsRenderer, SharedRenderer},
+    storage_views::StorageViews,
 };
-use crate::shared_renderer::{MetricsRenderer, SharedRenderer};
 
 /// The settings of the admin endpoint.
 #[derive(Clone)]
@@ -126,7 +117,7 @@ impl Service for AdminEndpoint {
         let open_only_local =
             authenticator.is_some() && settings.listen.ip().to_canonical().is_loopback();
         let access = PortAccess::new(authenticator, 0);
-        let page = HtmlPage::new(include_str!("admin/live_page.html"));
+        let page = HtmlPage::new(include_str!("live_page.html"));
         let (page, streams) = (page, EventStreams::new(clock.clone(), stop.clone()));
         let backups = Backups::new(storage.clone(), clock.clone(), stop.clone());
         let storage_views = StorageViews::new(storage, clock.clone(), stop.clone());

@@ -4,8 +4,18 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admin;
+mod audit;
+mod backup;
+mod cluster;
+mod events;
+mod found_app;
 pub mod inspect;
+mod paths;
+mod repair;
+mod sequences;
 mod shared_renderer;
+mod storage_views;
 
-pub use admin::{AdminEndpoint, AdminSettings, OPERATOR_LINES};
+pub use admin::{AdminEndpoint, AdminSettings};
+pub use audit::OPERATOR_LINES;
 pub use shared_renderer::MetricsRenderer;

@@ -25,7 +25,7 @@ use vvm::istorage::{self, BackupStream, StorageDriver};
 const BACKUP_TIME: Duration = Duration::from_secs(2 * 3_600);
 
 /// The backups of a node.
-pub(super) struct Backups {
+pub(crate) struct Backups {
     storage: Option<Arc<dyn StorageDriver>>,
     place: Arc<Semaphore>,
     running: Gauge,
@@ -35,7 +35,7 @@ pub(super) struct Backups {
 
 impl Backups {
     /// Backups of a storage. They end when `stop` is cancelled.
-    pub(super) fn new(
+    pub(crate) fn new(
         storage: Option<Arc<dyn StorageDriver>>,
         clock: Clock,
         stop: CancellationToken,
@@ -47,7 +47,7 @@ impl Backups {
     }
 
     /// Begins a backup, which ends at the latest at the end of the client's token.
-    pub(super) async fn begin(
+    pub(crate) async fn begin(
         &self,
         token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {

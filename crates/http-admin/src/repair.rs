@@ -14,10 +14,10 @@ use vvm::{
     sysvvm::{AppName, NumberPlace},
 };
 
-use super::found_app::found_app;
+use crate::found_app::found_app;
 
 /// Lists the partitions of this node that run no commands, and the last repairs.
-pub(super) async fn list(
+pub(crate) async fn list(
     node: &Node,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
@@ -42,7 +42,7 @@ pub(super) async fn list(
 
 /// Marks an event or writes a fencing entry again, or says what would be written if `dryRun` is
 /// true.
-pub(super) async fn mark(
+pub(crate) async fn mark(
     node: &Node,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
@@ -93,7 +93,7 @@ fn has_any(query: Option<&str>, names: &[&str]) -> Result<bool, ProblemDetails> 
 }
 
 /// Removes the row in the way of a partition, or says what would be removed if `dryRun` is true.
-pub(super) async fn remove(
+pub(crate) async fn remove(
     node: &Node,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
@@ -115,7 +115,7 @@ pub(super) async fn remove(
 }
 
 /// Stores a number in a row that holds none, or says what would be stored if `dryRun` is true.
-pub(super) async fn number(
+pub(crate) async fn number(
     node: &Node,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {

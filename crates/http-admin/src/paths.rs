@@ -7,7 +7,7 @@ use hyper::Method;
 
 /// A path of the admin endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AdminPath<'p> {
+pub(crate) enum AdminPath<'p> {
     Shown(Shown),
     /// A view of the storage, by its name.
     Inspected(&'p str),
@@ -16,7 +16,7 @@ pub(super) enum AdminPath<'p> {
 
 /// A path that shows something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(crate) enum Shown {
     Page,
     Live,
     Ready,
@@ -30,7 +30,7 @@ pub(super) enum Shown {
 
 /// A path that changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Order(Order),
     /// Begins or ends the drain of this node.
     Drain,
@@ -43,7 +43,7 @@ pub(super) enum Action {
 
 /// A path that gives an order to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     Move,
     Pause,
     Resume,
@@ -51,7 +51,7 @@ pub(super) enum Order {
 }
 
 /// All paths with names of their own.
-pub(super) static PATHS: [(&str, AdminPath<'static>); 19] = [
+pub(crate) static PATHS: [(&str, AdminPath<'static>); 19] = [
     ("/", AdminPath::Shown(Shown::Page)),
     ("/livez", AdminPath::Shown(Shown::Live)),
     ("/readyz", AdminPath::Shown(Shown::Ready)),
@@ -78,7 +78,7 @@ const INSPECT: &str = "/inspect/";
 
 impl<'p> AdminPath<'p> {
     /// Finds a path; `None` if the endpoint does not have it.
-    pub(super) fn of(path: &'p str) -> Option<AdminPath<'p>> {
+    pub(crate) fn of(path: &'p str) -> Option<AdminPath<'p>> {
         if let Some(view) = path.strip_prefix(INSPECT) {
             return Some(AdminPath::Inspected(view));
         }
@@ -86,7 +86,7 @@ impl<'p> AdminPath<'p> {
     }
 
     /// The methods of the path, and whether this method is one of them.
-    pub(super) fn allows(self, method: &Method) -> (&'static str, bool) {
+    pub(crate) fn allows(self, method: &Method) -> (&'static str, bool) {
         match self {
             AdminPath::Shown(_) | AdminPath::Inspected(_) => {
                 ("GET, HEAD", matches!(*method, Method::GET | Method::HEAD))
@@ -96,7 +96,7 @@ impl<'p> AdminPath<'p> {
     }
 
     /// Whether the path shows data of the node to clients without a token.
-    pub(super) fn has_open_data(self) -> bool {
+    pub(crate) fn has_open_data(self) -> bool {
         match self {
             AdminPath::Shown(shown) => shown.is_open() && shown != Shown::Page,
             AdminPath::Inspected(_) | AdminPath::Action(_) => false,
@@ -107,7 +107,7 @@ impl<'p> AdminPath<'p> {
 impl Shown {
     /// Whether the path needs no token: probes, the metrics, and the page, which has no data of its
     /// own. The whole status that `/readyz` can show is for operators only.
-    pub(super) fn is_open(self) -> bool {
+    pub(crate) fn is_open(self) -> bool {
         match self {
             Shown::Page | Shown::Live | Shown::Ready | Shown::Metrics => true,
             Shown::Status

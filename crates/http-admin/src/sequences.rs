@@ -10,10 +10,10 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
 
-use super::found_app::found_app;
+use crate::found_app::found_app;
 
 /// Lists the stored number of each sequence of a workspace.
-pub(super) async fn list(
+pub(crate) async fn list(
     node: &Node,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {

@@ -15,7 +15,7 @@ pub const OPERATOR_LINES: &str = "httpapi::operator";
 
 /// An action that has begun. Its line is written when the value is dropped: also if the client is
 /// gone before the answer, because the action may go on to its end.
-pub(super) struct ActionLine<'a> {
+pub(crate) struct ActionLine<'a> {
     principal: &'a Principal,
     /// The path of the action.
     action: &'a str,
@@ -24,7 +24,7 @@ pub(super) struct ActionLine<'a> {
 }
 
 impl<'a> ActionLine<'a> {
-    pub(super) fn begin(
+    pub(crate) fn begin(
         principal: &'a Principal,
         action: &'a str,
         query: Option<&'a str>,
@@ -33,7 +33,7 @@ impl<'a> ActionLine<'a> {
     }
 
     /// Notes the answer.
-    pub(super) fn end(
+    pub(crate) fn end(
         mut self,
         answer: Result<Response<Body>, ProblemDetails>,
     ) -> Result<Response<Body>, ProblemDetails> {
@@ -54,7 +54,7 @@ impl Drop for ActionLine<'_> {
 }
 
 /// Writes the line about a request for an action, or for what the storage holds, that is refused.
-pub(super) fn note_refused(principal: Option<&Principal>, head: &Parts, status: StatusCode) {
+pub(crate) fn note_refused(principal: Option<&Principal>, head: &Parts, status: StatusCode) {
     let lines = head.extensions.get::<ClientLines>();
     let left_out = lines.and_then(|lines| lines.next(ClientLine::OperatorRefused, principal));
     let Some(left_out) = left_out else { return };

@@ -37,7 +37,7 @@ const QUIET: Duration = Duration::from_secs(5);
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The streams of an endpoint.
-pub(super) struct EventStreams {
+pub(crate) struct EventStreams {
     free: Arc<Semaphore>,
     clock: Clock,
     stop: CancellationToken,
@@ -45,14 +45,14 @@ pub(super) struct EventStreams {
 
 impl EventStreams {
     /// Streams that end at once when `stop` is cancelled.
-    pub(super) fn new(clock: Clock, stop: CancellationToken) -> EventStreams {
+    pub(crate) fn new(clock: Clock, stop: CancellationToken) -> EventStreams {
         EventStreams { free: Arc::new(Semaphore::new(STREAMS)), clock, stop }
     }
 
     /// Opens a stream of events. `status` returns a key, and the status as one line. The first
     /// event comes at once, the next ones when `changed` returns and the key differs. The stream
     /// ends when the token of the client does.
-    pub(super) fn open<K, F>(
+    pub(crate) fn open<K, F>(
         &self,
         status: impl Fn() -> (K, Vec<u8>) + Send + 'static,
         changed: impl Fn() -> F + Send + 'static,

@@ -9,11 +9,11 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
 
-use super::paths::Order;
+use crate::paths::Order;
 
 /// The status of the cluster, as an event: the status without the times that change all the time,
 /// and the whole status as one line.
-pub(super) fn event(node: &Node) -> (ClusterStatus, Vec<u8>) {
+pub(crate) fn event(node: &Node) -> (ClusterStatus, Vec<u8>) {
     let mut status = node.cluster_status();
     // All keys are texts, so the conversion cannot fail.
     let line = serde_json::to_vec(&status).unwrap_or_default();
@@ -23,7 +23,7 @@ pub(super) fn event(node: &Node) -> (ClusterStatus, Vec<u8>) {
 }
 
 /// Begins or ends a drain of this node. This needs no storage.
-pub(super) fn drain(node: &Node, query: Option<&str>) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) fn drain(node: &Node, query: Option<&str>) -> Result<Response<Body>, ProblemDetails> {
     check_query(&["cancel"], query)?;
     let is_cancelled = is_cancelled(query)?;
     match is_cancelled {
@@ -34,7 +34,7 @@ pub(super) fn drain(node: &Node, query: Option<&str>) -> Result<Response<Body>, 
 }
 
 /// Gives an order to the cluster.
-pub(super) async fn order(
+pub(crate) async fn order(
     node: &Node,
     order: Order,
     query: Option<&str>,

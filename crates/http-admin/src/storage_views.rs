@@ -22,8 +22,10 @@ use vvm::{
     sysvvm::{self, AppName},
 };
 
-use super::audit::OPERATOR_LINES;
-use crate::inspect::{InspectError, Inspector, View, texts};
+use crate::{
+    audit::OPERATOR_LINES,
+    inspect::{InspectError, Inspector, View, texts},
+};
 
 /// The number of views that are sent at the same time.
 const VIEWS_AT_ONCE: usize = 2;
@@ -35,7 +37,7 @@ const BEGIN_TIME: Duration = Duration::from_secs(20);
 const PIECE_BYTES: usize = 8 << 10;
 
 /// The views of the storage of a node.
-pub(super) struct StorageViews {
+pub(crate) struct StorageViews {
     storage: Option<Arc<dyn StorageDriver>>,
     places: Arc<Semaphore>,
     clock: Clock,
@@ -44,7 +46,7 @@ pub(super) struct StorageViews {
 
 impl StorageViews {
     /// Views of a storage. They end when `stop` is cancelled.
-    pub(super) fn new(
+    pub(crate) fn new(
         storage: Option<Arc<dyn StorageDriver>>,
         clock: Clock,
         stop: CancellationToken,
@@ -53,7 +55,7 @@ impl StorageViews {
     }
 
     /// Begins to send a view, which ends at the latest at the end of the client's token.
-    pub(super) async fn begin(
+    pub(crate) async fn begin(
         &self,
         node: &Node,
         principal: &Principal,
