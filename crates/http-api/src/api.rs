@@ -1,28 +1,5 @@
 //! The HTTP API, as a service of a node.
 
-mod allowed_route;
-mod answer;
-mod batch;
-mod client_entry;
-mod cluster_port;
-mod commands;
-mod context;
-mod counted;
-mod documents;
-mod done;
-mod eventual;
-mod headers;
-mod json_body;
-mod logs;
-mod numbers;
-mod operations;
-mod owner;
-mod peer_entry;
-mod reads;
-mod settings;
-mod shared;
-mod views;
-
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -31,8 +8,10 @@ use http_server::server::{ClientKind, Server, bind};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
-use self::{client_entry::ClientEntry, context::ClusterMode, shared::SharedApi};
-pub use self::{cluster_port::ClusterPort, settings::HttpApiSettings};
+use crate::{
+    client_entry::ClientEntry, cluster_port::ClusterPort, context::ClusterMode,
+    settings::HttpApiSettings, shared::SharedApi,
+};
 
 /// The HTTP API of a node.
 #[derive(Debug)]

@@ -5,17 +5,41 @@
 // The example of the README is compiled as a test.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
+mod allowed_route;
+mod answer;
 mod api;
+mod batch;
+mod client_entry;
+mod cluster_port;
+mod commands;
+mod context;
+mod counted;
+mod document_reads;
+mod document_writes;
+mod done;
+mod eventual;
 mod follow;
+mod headers;
+mod json_body;
+mod logs;
+mod number_json;
 mod numbers;
 mod openapi;
+mod operations;
+mod owner;
+mod peer_entry;
 mod read;
 mod refusal;
 mod route;
 mod rows;
+mod settings;
+mod shared;
+mod views;
 mod whole_number;
 
-pub use api::{ClusterPort, HttpApi, HttpApiSettings};
+pub use api::HttpApi;
+pub use cluster_port::ClusterPort;
+pub use settings::HttpApiSettings;
 // What the admin endpoint shows as the API does.
 pub use read::{check_workspace_exists, read_problem};
 pub use refusal::problem_of_busy;

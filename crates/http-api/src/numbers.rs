@@ -1,160 +1,207 @@
-//! Document numbers: their JSON, and the problems of requests for them.
+//! Requests for document numbers.
+//!
+//! The leader of a workspace answers them, so the ranges of a workspace's counter are on one node.
+//! A number that is drawn stays unique after the leadership is lost, because a range is reserved by
+//! a conditional write. So the leadership is not checked again after a draw.
 
-use http_server::problem::{NO_NUMBER, ProblemDetails};
+use bytes::Bytes;
+use clock::Instant;
+use http_server::{
+    body::Payload,
+    problem::{Answer, ProblemDetails},
+    response::{JSON, bytes_response, json_response},
+};
 use hyper::StatusCode;
 use processor::{DeclaredSeries, SeriesPolicy};
-use serde_json::{Value as Json, json};
+use serde::Deserialize;
+use serde_json::json;
 use vvm::{
-    docnumbers::{
-        DocNumber, DocNumberError, FastSettings, LedgerEntry, RangeState, RenderError, SeriesId,
-    },
-    istorage::{self, ErrorKind},
+    App, LocalPartition,
+    docnumbers::{FastSeries, FastSettings, SeriesId},
 };
 
-/// The definition of a series, and the settings of its policy.
-pub(crate) fn json_of_series(DeclaredSeries { series, policy }: &DeclaredSeries) -> Json {
-    let definition = series.definition();
-    let mut json = json!({
-        "series": series.id().as_str(),
-        "template": definition.template,
-        "reset": definition.reset,
-        "zone": definition.zone,
-        "start": definition.start,
-        "step": definition.step,
-        "overflow": definition.overflow,
-        "scope": definition.scope,
-        "warnAtPercent": definition.warn_at_percent,
-        "policy": name_of(policy),
-    });
-    match policy {
-        SeriesPolicy::Fast(FastSettings { range, refill_below, max_block, .. }) => {
-            json["range"] = json!(range);
-            json["refillBelow"] = json!(refill_below);
-            json["maxCount"] = json!(max_block);
+use crate::{
+    context::{ApiContext, ApiRequest},
+    document_reads::{read_in_time, read_within_memory},
+    headers::{refuse_idempotency_key, refuse_if_match},
+    json_body::parse,
+    number_json::{draw_problem, gapless_problem, json_of_numbers, json_of_peeked, json_of_series},
+    owner::{check_owned, owned},
+    read::{self, GapQuery},
+    refusal::problem_of,
+    whole_number::whole,
+};
+
+/// The memory that a number takes while it is drawn: for its text of at most 200 bytes, for its
+/// counter, and for their JSON.
+const NUMBER_BYTES: usize = 1_024;
+
+/// The most bytes of an answer with drawn numbers.
+pub(crate) const DRAWN_BYTES: usize = NUMBER_BYTES * FastSettings::MOST_BLOCK as usize;
+
+/// The most bytes of the body of a draw, which is held while the draw waits for other memory.
+const MOST_BODY_BYTES: usize = 1 << 10;
+
+/// The body of a request that draws numbers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrawBody {
+    #[serde(default = "one", deserialize_with = "whole")]
+    count: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+pub(crate) async fn list_series(api: &ApiContext, request: &ApiRequest<'_>) -> Answer {
+    in_workspace(api, request, api.deadline(request)).await?;
+    let series: Vec<_> =
+        request.app.application().declarations().series().map(json_of_series).collect();
+    Ok(json_response(StatusCode::OK, &json!({ "series": series })))
+}
+
+pub(crate) async fn read_series(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    id: &SeriesId,
+) -> Answer {
+    let declared = series_of(request.app, id)?;
+    in_workspace(api, request, api.deadline(request)).await?;
+    Ok(json_response(StatusCode::OK, &json_of_series(declared)))
+}
+
+pub(crate) async fn draw(
+    api: &ApiContext,
+    request: &ApiRequest<'_>,
+    id: &SeriesId,
+    payload: &mut Payload<'_>,
+) -> Answer {
+    let ApiRequest { head, app, ws, .. } = *request;
+    refuse_if_match(&head.headers)?;
+    refuse_idempotency_key(&head.headers)?;
+    let declared = series_of(app, id)?;
+    let body = api.bodies.receive(head, request.until, payload).await?;
+    let count = drawn_count(&body)?;
+    let deadline = api.deadline(request);
+    in_workspace(api, request, deadline).await?;
+    let series = fast_series(app, declared)?;
+    // No number is drawn before its answer has memory, because the numbers of an answer that is
+    // refused would be used up.
+    let bytes = NUMBER_BYTES * count.min(series.settings().max_block) as usize;
+    let memory = api.answers.of(bytes);
+    let mut share = memory.reserve_in_half(head.taker(), bytes, deadline).await?;
+    let numbers = series.block(ws, count, deadline).await;
+    let numbers = numbers.map_err(|error| draw_problem(&error))?;
+    let json = json_of_numbers(&numbers).to_string();
+    // The answer is smaller than its share.
+    let _ = share.resize(json.len());
+    Ok(bytes_response(StatusCode::OK, JSON, share.into_bytes(json.into_bytes())))
+}
+
+pub(crate) async fn peek(api: &ApiContext, request: &ApiRequest<'_>, id: &SeriesId) -> Answer {
+    let ApiRequest { app, ws, .. } = *request;
+    let deadline = api.deadline(request);
+    let declared = series_of(app, id)?;
+    let partition = in_workspace(api, request, deadline).await?;
+    let number = match declared.policy {
+        SeriesPolicy::Fast(_) => {
+            let number = fast_series(app, declared)?.peek(ws, deadline).await;
+            number.map_err(|error| draw_problem(&error))?
         }
-        SeriesPolicy::Gapless { counter } => json["record"] = json!(counter.0),
-    }
-    json
+        SeriesPolicy::Gapless { counter } => {
+            let commands = partition.commands();
+            let next = api.throttle.run(commands.peek_number(ws, &declared.series, counter));
+            let next = async { next.await.map_err(problem_of) };
+            let next = read_in_time(api, deadline, next).await;
+            check_owned(api, request, &partition).await?;
+            next?
+        }
+    };
+    Ok(json_response(StatusCode::OK, &json_of_peeked(&number)))
 }
 
-/// The name of a policy.
-pub(crate) fn name_of(policy: &SeriesPolicy) -> &'static str {
-    match policy {
-        SeriesPolicy::Fast(_) => "fast",
-        SeriesPolicy::Gapless { .. } => "gapless",
+/// Lists the ranges of a counter that were reserved and may not be all issued.
+pub(crate) async fn list_gaps(api: &ApiContext, request: &ApiRequest<'_>, id: &SeriesId) -> Answer {
+    let deadline = api.deadline(request);
+    let declared = series_of(request.app, id)?;
+    let partition = in_workspace(api, request, deadline).await?;
+    let now = api.node.clock().wall();
+    let query = GapQuery::of(&declared.series, request.query(), now)?;
+    let read = || async {
+        let gaps = read::list_gaps(&partition, request.ws, declared, &query, deadline);
+        let gaps = api.throttle.run(gaps).await;
+        check_owned(api, request, &partition).await?;
+        Ok((gaps?, ()))
+    };
+    let (gaps, ()) = read_within_memory(api, request, deadline, read).await?;
+    Ok(bytes_response(StatusCode::OK, JSON, gaps))
+}
+
+/// The partition of a workspace that exists.
+async fn in_workspace<'r>(
+    api: &ApiContext,
+    request: &ApiRequest<'r>,
+    deadline: Instant,
+) -> Result<LocalPartition<'r>, ProblemDetails> {
+    let partition = owned(api, request).await?;
+    let exists = read::check_workspace_exists(&partition, request.ws);
+    let exists = read_in_time(api, deadline, exists).await;
+    // The present leader may have the workspace.
+    check_owned(api, request, &partition).await?;
+    exists?;
+    Ok(partition)
+}
+
+/// The count of numbers that a body asks for.
+fn drawn_count(body: &Bytes) -> Result<u32, ProblemDetails> {
+    if body.len() > MOST_BODY_BYTES {
+        let reason =
+            format!("the body of a draw is too large: the limit is {MOST_BODY_BYTES} bytes");
+        return Err(ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason));
+    }
+    parse(body).map(|DrawBody { count }| count)
+}
+
+/// The memory for the numbers that a request draws; `None` if it draws none, or its owner refuses
+/// it.
+///
+/// # Errors
+/// If the body is no draw.
+pub(crate) fn drawn_bytes(
+    app: &App,
+    id: &SeriesId,
+    body: &Bytes,
+) -> Result<Option<usize>, ProblemDetails> {
+    let count = drawn_count(body)?;
+    Ok(allowed_count(app, id, count).map(|count| NUMBER_BYTES * count as usize))
+}
+
+/// The count of numbers that a request draws; `None` if it draws none, or its owner refuses it.
+pub(crate) fn numbers_drawn(app: &App, id: &SeriesId, body: &Bytes) -> Option<u32> {
+    allowed_count(app, id, drawn_count(body).ok()?)
+}
+
+fn allowed_count(app: &App, id: &SeriesId, count: u32) -> Option<u32> {
+    match series_of(app, id).ok()?.policy {
+        SeriesPolicy::Fast(FastSettings { max_block, .. }) => (count <= max_block).then_some(count),
+        SeriesPolicy::Gapless { .. } => None,
     }
 }
 
-/// Numbers that were drawn together, so all of them have the same period.
-pub(crate) fn json_of_numbers(numbers: &[DocNumber]) -> Json {
-    let texts: Vec<&str> = numbers.iter().map(|number| &*number.text).collect();
-    let counters: Vec<u64> = numbers.iter().map(|number| number.counter).collect();
-    let period = numbers.first().map(|number| number.period.to_string());
-    let mut json = json!({ "numbers": texts, "period": period, "counters": counters });
-    if numbers.iter().any(|number| number.is_nearly_full) {
-        json["nearlyFull"] = json!(true);
-    }
-    json
-}
-
-/// A number that was not drawn.
-pub(crate) fn json_of_peeked(number: &DocNumber) -> Json {
-    json!({
-        "number": number.text,
-        "period": number.period.to_string(),
-        "counter": number.counter,
-        "nearlyFull": number.is_nearly_full,
+fn series_of<'a>(app: &'a App, id: &SeriesId) -> Result<&'a DeclaredSeries, ProblemDetails> {
+    app.application().declarations().find_series(id).ok_or_else(|| {
+        let reason = format!("the application {} has no series `{id}`", app.name());
+        ProblemDetails::not_found(reason)
     })
 }
 
-/// An entry of a ledger of a series with this step. `own` is the name of the present leadership.
-pub(crate) fn json_of_gap(entry: &LedgerEntry, step: u64, own: &str) -> Json {
-    json!({
-        "first": entry.first,
-        "last": entry.until.saturating_sub(step),
-        "count": entry.until.saturating_sub(entry.first).div_ceil(step),
-        "state": match entry.state {
-            RangeState::Open if entry.owner == own => "in_use",
-            RangeState::Open => "open",
-            RangeState::NotIssued => "not_issued",
-        },
-        "owner": entry.owner,
-        "reservedAtMicros": entry.reserved_at.as_micros(),
-    })
-}
-
-/// The problem of a draw that failed.
-pub(crate) fn draw_problem(error: &DocNumberError) -> ProblemDetails {
-    match error {
-        DocNumberError::Render(error) => render_problem(error),
-        DocNumberError::Block { max, .. } => {
-            ProblemDetails::bad_request(format!("`count` must be a number from 1 to {max}"))
-        }
-        DocNumberError::Storage(error) => storage_problem(error),
-        DocNumberError::TimedOut => ProblemDetails::unavailable("timed_out", error.to_string()),
-        DocNumberError::Closed => ProblemDetails::unavailable("stopping", error.to_string()),
+/// The handle of a fast series.
+fn fast_series<'a>(app: &'a App, of: &DeclaredSeries) -> Result<&'a FastSeries, ProblemDetails> {
+    let id = of.series.id();
+    if let SeriesPolicy::Gapless { .. } = of.policy {
+        return Err(gapless_problem(id));
     }
-}
-
-/// The problem of a series that has no number for a request.
-pub(crate) fn render_problem(error: &RenderError) -> ProblemDetails {
-    ProblemDetails::new(StatusCode::CONFLICT, NO_NUMBER, error.to_string())
-}
-
-/// The problem of a series whose numbers are drawn by commands only.
-pub(crate) fn gapless_problem(id: &SeriesId) -> ProblemDetails {
-    let reason = format!(
-        "the series {id} is gapless, so only commands draw its numbers: create a row of a table with \
-         a number field of this series, or run a command that draws"
-    );
-    ProblemDetails::new(StatusCode::CONFLICT, "gapless", reason)
-}
-
-/// The problem of a storage that failed.
-pub(crate) fn storage_problem(error: &istorage::Error) -> ProblemDetails {
-    match error.kind() {
-        ErrorKind::Invalid | ErrorKind::Corrupt => ProblemDetails::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            format!("{error}: an operator must repair it"),
-        ),
-        ErrorKind::Unavailable | ErrorKind::OutcomeUnknown | ErrorKind::Closed => {
-            ProblemDetails::unavailable("storage", error.to_string())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use hyper::header::RETRY_AFTER;
-    use vvm::istorage::Error;
-
-    use super::*;
-
-    #[test]
-    fn a_failed_draw_says_whether_the_client_may_try_again() {
-        let storage = |error| DocNumberError::Storage(Arc::new(error));
-        let full = RenderError::CounterOverflow { counter: 10, width: 1 };
-        for (error, expected) in [
-            (DocNumberError::Render(full), (409, "no_number", false)),
-            (DocNumberError::Block { count: 0, max: 5 }, (400, "bad_request", false)),
-            (storage(Error::unavailable("it is away")), (503, "storage", true)),
-            (storage(Error::closed()), (503, "storage", true)),
-            (storage(Error::corrupt("a row is damaged")), (500, "internal", false)),
-            (DocNumberError::TimedOut, (503, "timed_out", true)),
-            (DocNumberError::Closed, (503, "stopping", true)),
-        ] {
-            let problem = draw_problem(&error);
-            let code = problem.code();
-            let response = problem.into_response();
-            let may_try_again = response.headers().contains_key(RETRY_AFTER);
-            let answered = (response.status().as_u16(), code, may_try_again);
-            assert_eq!(answered, expected, "{error}");
-        }
-        assert!(
-            draw_problem(&DocNumberError::Block { count: 0, max: 5 }).reason().contains("1 to 5")
-        );
-    }
+    let reason = || format!("the series {id} is not open yet");
+    app.fast_series(id).ok_or_else(|| ProblemDetails::unavailable("recovering", reason()))
 }

@@ -137,8 +137,9 @@ fn unknown(why: &str) -> ProblemDetails {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use http_server::response::json_response;
+
+    use super::*;
 
     fn busy(code: &'static str) -> Answer {
         Err(ProblemDetails::unavailable(code, "why"))

@@ -115,9 +115,9 @@ mod tests {
     use std::time::Duration;
 
     use futures::FutureExt;
+    use http_server::limits::ReadThrottle;
 
     use super::*;
-    use http_server::limits::ReadThrottle;
 
     const MIB: usize = 1 << 20;
 

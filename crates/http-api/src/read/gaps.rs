@@ -13,7 +13,7 @@ use vvm::{
     eventlog::WsId,
 };
 
-use crate::numbers::{json_of_gap, name_of, render_problem, storage_problem};
+use crate::number_json::{json_of_gap, name_of, render_problem, storage_problem};
 
 /// The largest number of ranges in an answer.
 pub(crate) const MOST_GAPS: usize = 1_000;

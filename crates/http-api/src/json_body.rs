@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::rows::JsonObject;
 
 /// Parses the JSON of a body. An empty body counts as an empty object.
-pub(super) fn parse<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, ProblemDetails> {
+pub(crate) fn parse<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, ProblemDetails> {
     let text = if body.is_empty() { b"{}" } else { &body[..] };
     match serde_json::from_slice(text) {
         Ok(JsonObject(body)) => Ok(body),

@@ -17,17 +17,17 @@ use http_server::{
 use hyper::{Request, Response, StatusCode, header::HeaderValue};
 use vvm::ielections::Incarnation;
 
-use super::{
+use crate::{
     allowed_route::AllowedRoute,
     answer::response_of,
     context::{ApiContext, ApiRequest},
     operations,
     owner::owned,
+    route::{Route, route},
 };
-use crate::route::{Route, route};
 
 /// Answers the requests that other nodes forward.
-pub(super) struct PeerEntry(pub(super) Arc<ApiContext>);
+pub(crate) struct PeerEntry(pub(crate) Arc<ApiContext>);
 
 impl RequestHandler for PeerEntry {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {

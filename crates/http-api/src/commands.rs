@@ -14,14 +14,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use vvm::{App, eventlog::QName};
 
-use super::{
+use crate::{
     context::{ApiContext, ApiRequest},
     done::done_response,
     headers::{idempotency_key, refuse_if_match},
     json_body::parse,
     owner::{owned, with_owner},
-};
-use crate::{
     refusal::problem_of,
     rows::{JsonObject, RowBody},
 };
@@ -40,7 +38,7 @@ struct CommandBody<'b> {
 }
 
 /// The params and rows of a command, from the parts of its body.
-pub(super) fn params_and_rows(
+pub(crate) fn params_and_rows(
     app: &App,
     args: Option<&RawValue>,
     rows: Vec<JsonObject<RowBody>>,
@@ -52,7 +50,7 @@ pub(super) fn params_and_rows(
 }
 
 /// Runs the command that a path names.
-pub(super) async fn run(
+pub(crate) async fn run(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     name: &QName,
@@ -68,7 +66,7 @@ pub(super) async fn run(
 }
 
 /// Runs a command with one change.
-pub(super) async fn run_change(
+pub(crate) async fn run_change(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     row: RowChange,
@@ -96,7 +94,7 @@ async fn run_one(
 }
 
 /// The command with the sender and the name of its request.
-pub(super) fn sent_by(head: &RequestHead, command: Command) -> Command {
+pub(crate) fn sent_by(head: &RequestHead, command: Command) -> Command {
     Command {
         request: head.request.clone(),
         principal: head.principal().unwrap_or_default().to_owned(),

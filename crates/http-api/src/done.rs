@@ -34,20 +34,20 @@ const REST_BYTES: usize = 128 << 10;
 const DRAWN_BYTES: usize = 1 << 20;
 
 /// The most bytes of the answer to a command that is done.
-pub(super) const DONE_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + REST_BYTES;
+pub(crate) const DONE_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + REST_BYTES;
 
 /// The most bytes of the answer to a batch.
-pub(super) const BATCH_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + MOST_COMMANDS * REST_BYTES;
+pub(crate) const BATCH_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + MOST_COMMANDS * REST_BYTES;
 
 /// The most bytes of the result of each command, if so many commands have one answer.
-pub(super) fn most_result_bytes(commands: usize) -> usize {
+pub(crate) fn most_result_bytes(commands: usize) -> usize {
     MOST_RESULT_BYTES / commands.max(1)
 }
 
 /// The answer of a command that is done, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DoneBody<'d> {
+pub(crate) struct DoneBody<'d> {
     #[serde(skip_serializing_if = "Option::is_none")]
     drawn: Option<Box<RawValue>>,
     epoch: u64,
@@ -65,7 +65,7 @@ pub(super) struct DoneBody<'d> {
 
 impl<'d> DoneBody<'d> {
     /// The answer of a command that has a response of its own.
-    pub(super) fn alone(done: &'d Done) -> DoneBody<'d> {
+    pub(crate) fn alone(done: &'d Done) -> DoneBody<'d> {
         DoneBody::one_of(done, 1)
     }
 
@@ -85,7 +85,7 @@ impl<'d> DoneBody<'d> {
     }
 
     /// The answer of a command of a batch of so many commands.
-    pub(super) fn in_batch(done: &'d Done, commands: usize) -> DoneBody<'d> {
+    pub(crate) fn in_batch(done: &'d Done, commands: usize) -> DoneBody<'d> {
         let status = Some(StatusCode::OK.as_u16());
         DoneBody { status, ..DoneBody::one_of(done, commands) }
     }
@@ -113,14 +113,14 @@ impl Serialize for NewIds<'_> {
 }
 
 /// An answer of commands as JSON. All its keys are texts or numbers, so the conversion cannot fail.
-pub(super) fn json_of_answer(answer: &impl Serialize) -> Vec<u8> {
+pub(crate) fn json_of_answer(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).unwrap_or_default()
 }
 
 /// The answer of a command. It takes over the share of the body, and makes the share as large as
 /// the answer. If there is no free memory, the answer is sent anyway: the command is done. It then
 /// takes the rest of the memory of its principal, so this one begins no further command meanwhile.
-pub(super) fn done_response(
+pub(crate) fn done_response(
     status: StatusCode,
     done: &Done,
     share: Option<MemoryShare>,

@@ -8,7 +8,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use vvm::Node;
 
-use super::{
+use crate::{
     context::{ApiContext, ClusterMode},
     settings::HttpApiSettings,
 };
@@ -16,7 +16,7 @@ use super::{
 /// What both ports of a node share. The first service that runs makes it, because only a running
 /// service has the node.
 #[derive(Debug)]
-pub(super) struct SharedApi {
+pub(crate) struct SharedApi {
     settings: HttpApiSettings,
     cluster: ClusterMode,
     context: OnceLock<Arc<ApiContext>>,
@@ -25,7 +25,7 @@ pub(super) struct SharedApi {
 }
 
 impl SharedApi {
-    pub(super) fn new(settings: HttpApiSettings, cluster: ClusterMode) -> SharedApi {
+    pub(crate) fn new(settings: HttpApiSettings, cluster: ClusterMode) -> SharedApi {
         SharedApi {
             settings,
             cluster,
@@ -34,12 +34,12 @@ impl SharedApi {
         }
     }
 
-    pub(super) fn settings(&self) -> &HttpApiSettings {
+    pub(crate) fn settings(&self) -> &HttpApiSettings {
         &self.settings
     }
 
     /// Runs a service until it ends. Answers without an end end when the service must stop.
-    pub(super) async fn run<T>(
+    pub(crate) async fn run<T>(
         &self,
         stop: &CancellationToken,
         service: impl Future<Output = T>,
@@ -52,7 +52,7 @@ impl SharedApi {
         service.await
     }
 
-    pub(super) fn context(&self, node: Node) -> Arc<ApiContext> {
+    pub(crate) fn context(&self, node: Node) -> Arc<ApiContext> {
         let new = || {
             let (settings, stop) = (self.settings.clone(), self.stopping.clone());
             Arc::new(ApiContext::new(node, settings, self.cluster.clone(), stop))

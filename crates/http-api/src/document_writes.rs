@@ -8,13 +8,13 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use vvm::eventlog::{QName, RecordId};
 
-use super::{
+use crate::{
     commands::run_change,
     context::{ApiContext, ApiRequest},
     headers::{if_match, refuse_if_match},
     json_body::parse,
+    rows::{self, FieldsBody},
 };
-use crate::rows::{self, FieldsBody};
 
 /// The body of a request that creates a document.
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ struct ChangeBody {
     is_active: Option<bool>,
 }
 
-pub(super) async fn create(
+pub(crate) async fn create(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     name: &QName,
@@ -51,7 +51,7 @@ pub(super) async fn create(
     run_change(api, request, row, payload, StatusCode::CREATED).await
 }
 
-pub(super) async fn change(
+pub(crate) async fn change(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     name: &QName,
@@ -69,7 +69,7 @@ pub(super) async fn change(
     run_change(api, request, row, payload, StatusCode::OK).await
 }
 
-pub(super) async fn deactivate(
+pub(crate) async fn deactivate(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     name: &QName,

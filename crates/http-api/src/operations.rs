@@ -3,15 +3,15 @@
 use http_server::{body::Payload, problem::Answer};
 use vvm::processor::LogName;
 
-use super::{
+use crate::{
     batch, commands,
     context::{ApiContext, ApiRequest},
-    documents, logs, numbers, reads,
+    document_reads, document_writes, logs, numbers,
+    route::ApiOperation as Op,
 };
-use crate::route::ApiOperation as Op;
 
 /// Does a request on this node.
-pub(super) async fn run(
+pub(crate) async fn run(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     payload: &mut Payload<'_>,
@@ -19,14 +19,14 @@ pub(super) async fn run(
     match request.operation {
         Op::Command(name) => commands::run(api, request, name, payload).await,
         Op::CommandBatch => batch::run(api, request, payload).await,
-        Op::CreateDoc(name) => documents::create(api, request, name, payload).await,
-        Op::ChangeDoc(name, id) => documents::change(api, request, name, *id, payload).await,
+        Op::CreateDoc(name) => document_writes::create(api, request, name, payload).await,
+        Op::ChangeDoc(name, id) => document_writes::change(api, request, name, *id, payload).await,
         Op::DeactivateDoc(name, id) => {
-            documents::deactivate(api, request, name, *id, payload).await
+            document_writes::deactivate(api, request, name, *id, payload).await
         }
-        Op::ReadDoc(name, id) => reads::read_doc(api, request, name, *id).await,
-        Op::ReadDocs => reads::read_docs(api, request).await,
-        Op::ListDocs(name) => reads::list_docs(api, request, name).await,
+        Op::ReadDoc(name, id) => document_reads::read_doc(api, request, name, *id).await,
+        Op::ReadDocs => document_reads::read_docs(api, request).await,
+        Op::ListDocs(name) => document_reads::list_docs(api, request, name).await,
         Op::Log => logs::read(api, request, LogName::Workspace(request.ws)).await,
         Op::PartitionLog => logs::read(api, request, LogName::Partition).await,
         Op::ListSeries => numbers::list_series(api, request).await,

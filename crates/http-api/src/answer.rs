@@ -10,14 +10,13 @@ use hyper::{
     header::{CONNECTION, HeaderName, HeaderValue},
 };
 
-use super::context::ApiContext;
-use crate::openapi::is_listed;
+use crate::{context::ApiContext, openapi::is_listed};
 
 /// The header with the address of the node that answered.
 const SERVED_BY: HeaderName = HeaderName::from_static("x-vvm-served-by");
 
 /// Makes the response of a request.
-pub(super) fn response_of(
+pub(crate) fn response_of(
     api: &ApiContext,
     head: &mut RequestHead,
     answer: Answer,

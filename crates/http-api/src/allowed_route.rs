@@ -10,12 +10,12 @@ use http_server::{
 use crate::route::Route;
 
 /// The route of a request whose caller may do the operation. Only a check makes it.
-pub(super) struct AllowedRoute<'p>(Route<'p>);
+pub(crate) struct AllowedRoute<'p>(Route<'p>);
 
 impl<'p> AllowedRoute<'p> {
     /// Checks that a client may do the operation of its route, and that it does not send too many
     /// commands. Commands, batches and draws are counted later, when their bodies are known.
-    pub(super) fn of_client(
+    pub(crate) fn of_client(
         access: &PortAccess,
         caller: &Caller,
         route: Route<'p>,
@@ -31,7 +31,7 @@ impl<'p> AllowedRoute<'p> {
 
     /// Checks that the caller of a forwarded request may do the operation of its route. The node to
     /// which a client sent the request has counted the command.
-    pub(super) fn of_peer(
+    pub(crate) fn of_peer(
         access: &PortAccess,
         caller: &Caller,
         route: Route<'p>,
@@ -52,7 +52,7 @@ impl<'p> AllowedRoute<'p> {
         Err(forbidden(format!("the token does not grant `{right}` in {place} of {app}")))
     }
 
-    pub(super) fn into_route(self) -> Route<'p> {
+    pub(crate) fn into_route(self) -> Route<'p> {
         self.0
     }
 }

@@ -20,12 +20,12 @@ use vvm::{
     eventlog::{QName, Table, WsId},
 };
 
-use super::settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES};
 use crate::{
     follow::{FollowContext, FollowedLogs},
     read::{LONG_PAGES, LogReads},
     route::{ApiOperation, Endpoint},
     rows,
+    settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES},
 };
 
 /// One partition or one peer may hold this part of the memory for bodies, and of the requests that
@@ -37,7 +37,7 @@ const LEAST_REQUESTS: usize = 64;
 
 /// Whether a node has peers, to which it forwards requests.
 #[derive(Clone, Debug)]
-pub(super) enum ClusterMode {
+pub(crate) enum ClusterMode {
     Alone,
     /// Without keys for TLS, the peers are on the same machine.
     WithPeers {
@@ -47,50 +47,50 @@ pub(super) enum ClusterMode {
 
 /// What all requests to the API share.
 #[derive(Debug)]
-pub(super) struct ApiContext {
-    pub(super) node: Node,
-    pub(super) access: PortAccess,
-    pub(super) settings: HttpApiSettings,
-    pub(super) tracer: RequestTracer,
-    pub(super) bodies: BodyReader,
-    pub(super) answers: AnswerMemory,
-    pub(super) throttle: ReadThrottle,
+pub(crate) struct ApiContext {
+    pub(crate) node: Node,
+    pub(crate) access: PortAccess,
+    pub(crate) settings: HttpApiSettings,
+    pub(crate) tracer: RequestTracer,
+    pub(crate) bodies: BodyReader,
+    pub(crate) answers: AnswerMemory,
+    pub(crate) throttle: ReadThrottle,
     /// The places of pages of lists that are read for long.
-    pub(super) long_pages: Semaphore,
-    pub(super) log_reads: LogReads,
-    pub(super) followers: Arc<FollowerPlaces>,
-    pub(super) followed: FollowedLogs,
-    pub(super) following: Arc<FollowContext>,
+    pub(crate) long_pages: Semaphore,
+    pub(crate) log_reads: LogReads,
+    pub(crate) followers: Arc<FollowerPlaces>,
+    pub(crate) followed: FollowedLogs,
+    pub(crate) following: Arc<FollowContext>,
     /// Forwards requests to the other nodes, if the node is in a cluster.
-    pub(super) forwarder: Option<Forwarder>,
+    pub(crate) forwarder: Option<Forwarder>,
 }
 
 /// A request for an endpoint of an application that the node has. Its sender may do it.
 #[derive(Clone, Copy)]
-pub(super) struct ApiRequest<'r> {
-    pub(super) head: &'r RequestHead,
-    pub(super) app: &'r App,
-    pub(super) ws: WsId,
-    pub(super) endpoint: &'static Endpoint,
-    pub(super) operation: &'r ApiOperation,
+pub(crate) struct ApiRequest<'r> {
+    pub(crate) head: &'r RequestHead,
+    pub(crate) app: &'r App,
+    pub(crate) ws: WsId,
+    pub(crate) endpoint: &'static Endpoint,
+    pub(crate) operation: &'r ApiOperation,
     /// The end of the time of the request, if it is known already.
-    pub(super) until: Instant,
+    pub(crate) until: Instant,
 }
 
 impl<'r> ApiRequest<'r> {
-    pub(super) fn query(&self) -> Option<&'r str> {
+    pub(crate) fn query(&self) -> Option<&'r str> {
         self.head.query()
     }
 
     /// Finds a table in the schema of the application.
-    pub(super) fn table(&self, name: &QName) -> Result<&'r Table, ProblemDetails> {
+    pub(crate) fn table(&self, name: &QName) -> Result<&'r Table, ProblemDetails> {
         rows::table_of(self.app.application().declarations().schema(), name.as_str())
     }
 }
 
 impl ApiContext {
     /// `stop` is cancelled when the node stops.
-    pub(super) fn new(
+    pub(crate) fn new(
         node: Node,
         settings: HttpApiSettings,
         mode: ClusterMode,
@@ -163,13 +163,13 @@ impl ApiContext {
     }
 
     /// The place of an application among those of the node.
-    pub(super) fn number_of(&self, app: &App) -> usize {
+    pub(crate) fn number_of(&self, app: &App) -> usize {
         let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
         number.unwrap_or_default()
     }
 
     /// The deadline of a request whose work begins now, for waiting and for its answer.
-    pub(super) fn deadline(&self, request: &ApiRequest<'_>) -> Instant {
+    pub(crate) fn deadline(&self, request: &ApiRequest<'_>) -> Instant {
         request.until.min(self.node.clock().now() + self.settings.command_time)
     }
 }

@@ -11,7 +11,7 @@ use http_server::{
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
-use super::{peer_entry::PeerEntry, shared::SharedApi};
+use crate::{peer_entry::PeerEntry, shared::SharedApi};
 
 /// The bytes of a head that a forwarding node adds to those of the client.
 const MARK_BYTES: usize = 4 << 10;
@@ -27,7 +27,7 @@ pub struct ClusterPort {
 }
 
 impl ClusterPort {
-    pub(super) fn new(settings: ClusterSettings, api: Arc<SharedApi>) -> ClusterPort {
+    pub(crate) fn new(settings: ClusterSettings, api: Arc<SharedApi>) -> ClusterPort {
         ClusterPort { settings, api, listener: None }
     }
 }

@@ -12,11 +12,9 @@ use hyper::{
 use processor::Application;
 use vvm::eventlog::{QName, Reader, RecordId};
 
-use super::{
-    context::{ApiContext, ApiRequest},
-    reads::{read_within_memory, with_version},
-};
 use crate::{
+    context::{ApiContext, ApiRequest},
+    document_reads::{read_within_memory, with_version},
     read::{DocsQuery, no_workspace, of_table, read_docs, read_problem},
     route::{ApiOperation, CONSISTENCY},
     rows::{ShownFields, json_of_record},
@@ -42,7 +40,7 @@ fn is_eventual(query: Option<&str>) -> Result<bool, ProblemDetails> {
 
 /// Answers a request from the storage, if the client accepts that. The node need not own the
 /// partition. The answer may be older than the last command that was answered.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     api: &ApiContext,
     request: &ApiRequest<'_>,
 ) -> Result<Option<Answer>, ProblemDetails> {

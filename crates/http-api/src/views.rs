@@ -20,15 +20,15 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use vvm::Node;
 
-use super::context::ApiContext;
 use crate::{
+    context::ApiContext,
     openapi::{CHECK, DESCRIPTION, DescribedApp, describe},
     route::PAGE,
 };
 
 /// A view of the API itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ApiView {
+pub(crate) enum ApiView {
     Description,
     Page,
     /// Only says that the port answers requests.
@@ -37,7 +37,7 @@ pub(super) enum ApiView {
 
 impl ApiView {
     /// The view that a path names.
-    pub(super) fn of(path: &str) -> Option<ApiView> {
+    pub(crate) fn of(path: &str) -> Option<ApiView> {
         match path {
             DESCRIPTION => Some(ApiView::Description),
             PAGE => Some(ApiView::Page),
@@ -47,7 +47,7 @@ impl ApiView {
     }
 
     /// The name of such requests in metrics.
-    pub(super) fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> &'static str {
         match self {
             ApiView::Description => "description",
             ApiView::Page => "page",
@@ -103,19 +103,19 @@ impl KeptDescriptions {
 }
 
 /// Shows the views of the API.
-pub(super) struct Views {
+pub(crate) struct Views {
     descriptions: Mutex<KeptDescriptions>,
     /// The page to try the API.
     page: HtmlPage,
 }
 
 impl Views {
-    pub(super) fn new() -> Views {
+    pub(crate) fn new() -> Views {
         let descriptions = Mutex::new(KeptDescriptions::new());
         Views { descriptions, page: HtmlPage::new(include_str!("try_page.html")) }
     }
 
-    pub(super) async fn show(
+    pub(crate) async fn show(
         &self,
         api: &ApiContext,
         view: ApiView,
@@ -201,7 +201,7 @@ fn granted<'n>(node: &'n Node, grants: &'n Grants) -> impl Iterator<Item = (usiz
 
 /// The names of the applications that a caller may know of: those that the description of the API
 /// shows.
-pub(super) fn known_apps(node: &Node, grants: &Grants) -> Vec<String> {
+pub(crate) fn known_apps(node: &Node, grants: &Grants) -> Vec<String> {
     granted(node, grants).map(|(_, name)| name).collect()
 }
 

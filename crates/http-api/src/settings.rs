@@ -7,10 +7,10 @@ use http_server::{Authenticator, HttpLimits, READ_BYTES, ServerTls};
 use crate::follow::TAIL_BYTES;
 
 /// The memory for the large events of all followed logs.
-pub(super) const LARGE_EVENTS_BYTES: usize = 64 << 20;
+pub(crate) const LARGE_EVENTS_BYTES: usize = 64 << 20;
 
 /// The memory for the reads of new events for followers: for eight logs at the same time.
-pub(super) const NEW_EVENTS_BYTES: usize = 8 * READ_BYTES;
+pub(crate) const NEW_EVENTS_BYTES: usize = 8 * READ_BYTES;
 
 /// The settings of the API.
 #[derive(Clone, Debug)]

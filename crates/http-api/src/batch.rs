@@ -22,15 +22,13 @@ use vvm::{
     eventlog::{InvalidName, QName, WsId},
 };
 
-use super::{
+use crate::{
     commands::{params_and_rows, sent_by},
     context::{ApiContext, ApiRequest},
     done::{DoneBody, json_of_answer, most_result_bytes},
     headers::{idempotency_key, refuse_if_match},
     json_body::parse,
     owner::{owned, with_owner},
-};
-use crate::{
     refusal::problem_of,
     route::MOST_COMMANDS,
     rows::{JsonObject, RowBody},
@@ -72,7 +70,7 @@ impl BatchedCommand<'_> {
 }
 
 /// Runs the commands of a batch, and answers each of them.
-pub(super) async fn run(
+pub(crate) async fn run(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     payload: &mut Payload<'_>,
@@ -182,12 +180,12 @@ fn with_advice(refused: &Refused, commands: usize) -> Refused {
 
 #[cfg(test)]
 mod tests {
+    use http_server::problem::NOT_LEADER;
     use processor::{Answer, Busy};
     use vvm::eventlog::{Epoch, Offset, RecordId};
 
-    use super::{super::done::BATCH_BYTES, *};
-    use crate::openapi::PROBLEM_CODES;
-    use http_server::problem::NOT_LEADER;
+    use super::*;
+    use crate::{done::BATCH_BYTES, openapi::PROBLEM_CODES};
 
     fn done() -> Result<Done, Refused> {
         let (epoch, plog, wlog) = (Epoch(1), Offset(2), Offset(3));

@@ -19,16 +19,14 @@ use vvm::{
     isequencer::standard::{CRECORD_ID, FIRST_CRECORD_ID},
 };
 
-use super::{
+use crate::{
     context::{ApiContext, ApiRequest},
     owner::{check_owned, owned},
-};
-use crate::{
     read::{self, DocsQuery, ListQuery, read_problem},
     rows::{ShownFields, json_of_record},
 };
 
-pub(super) async fn read_doc(
+pub(crate) async fn read_doc(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     name: &QName,
@@ -50,7 +48,7 @@ pub(super) async fn read_doc(
     Ok(with_version(bytes_response(StatusCode::OK, JSON, json), version))
 }
 
-pub(super) async fn list_docs(api: &ApiContext, request: &ApiRequest<'_>, name: &QName) -> Answer {
+pub(crate) async fn list_docs(api: &ApiContext, request: &ApiRequest<'_>, name: &QName) -> Answer {
     let (table, ws) = (request.table(name)?, request.ws);
     let partition = owned(api, request).await?;
     let (deadline, query) = (api.deadline(request), ListQuery::of(table, request.query())?);
@@ -75,7 +73,7 @@ pub(super) async fn list_docs(api: &ApiContext, request: &ApiRequest<'_>, name: 
     Ok(bytes_response(StatusCode::OK, JSON, docs))
 }
 
-pub(super) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Answer {
+pub(crate) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Answer {
     let ws = request.ws;
     let partition = owned(api, request).await?;
     let deadline = api.deadline(request);
@@ -105,7 +103,7 @@ pub(super) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Ans
 /// The size of an answer is known only after the read. If an answer needs more than its share, and
 /// there is no free memory at once, the answer is dropped together with its share. Then the request
 /// waits for a share of the right size among the large answers, and reads again.
-pub(super) async fn read_within_memory<
+pub(crate) async fn read_within_memory<
     T,
     R: Future<Output = Result<(Vec<u8>, T), ProblemDetails>> + Send,
 >(
@@ -128,7 +126,7 @@ pub(super) async fn read_within_memory<
 }
 
 /// Reads something, at most until the deadline of the request.
-pub(super) async fn read_in_time<T>(
+pub(crate) async fn read_in_time<T>(
     api: &ApiContext,
     deadline: Instant,
     read: impl Future<Output = Result<T, ProblemDetails>>,
@@ -139,7 +137,7 @@ pub(super) async fn read_in_time<T>(
     })
 }
 
-pub(super) fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {
+pub(crate) fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {
     let tag = format!("\"{}.{}\"", version.epoch.0, version.plog.0);
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, tag);

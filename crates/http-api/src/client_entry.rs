@@ -18,26 +18,24 @@ use hyper::{Request, Response};
 use tracing::debug;
 use vvm::App;
 
-use super::{
+use crate::{
     allowed_route::AllowedRoute,
     answer::response_of,
     context::{ApiContext, ApiRequest},
     counted::counted,
     done::{BATCH_BYTES, DONE_BYTES},
     eventual,
+    follow::is_followed,
     logs::check_log_version,
     numbers::{DRAWN_BYTES, drawn_bytes},
-    operations,
-    views::{ApiView, Views, known_apps},
-};
-use crate::{
-    follow::is_followed,
     openapi::is_changeable,
+    operations,
     route::{ApiOperation, Route, route},
+    views::{ApiView, Views, known_apps},
 };
 
 /// Answers the requests of clients.
-pub(super) struct ClientEntry {
+pub(crate) struct ClientEntry {
     api: Arc<ApiContext>,
     /// The web pages that may use the API.
     pages: PageOrigins,
@@ -72,7 +70,7 @@ impl RequestHandler for ClientEntry {
 }
 
 impl ClientEntry {
-    pub(super) fn new(api: Arc<ApiContext>) -> ClientEntry {
+    pub(crate) fn new(api: Arc<ApiContext>) -> ClientEntry {
         let pages = PageOrigins::new(&api.settings.page_origins);
         ClientEntry { api, pages, views: Views::new() }
     }

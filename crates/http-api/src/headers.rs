@@ -10,7 +10,7 @@ use vvm::eventlog::{Epoch, Offset, Version};
 const LONGEST_KEY: usize = 256;
 
 /// The idempotency key of a command, if the client sent one. Such a command may be sent again.
-pub(super) fn idempotency_key(
+pub(crate) fn idempotency_key(
     head: &RequestHead,
     body: &Bytes,
 ) -> Result<Option<IdempotencyKey>, ProblemDetails> {
@@ -31,7 +31,7 @@ pub(super) fn idempotency_key(
 
 /// Refuses an idempotency key on a request whose answer is not kept. Otherwise the client would
 /// believe that it can send the request again.
-pub(super) fn refuse_idempotency_key(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+pub(crate) fn refuse_idempotency_key(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     match headers.contains_key(IDEMPOTENCY_KEY) {
         true => Err(ProblemDetails::bad_request(
             "the answer is not kept, so Idempotency-Key has no meaning here: a request that is \
@@ -42,7 +42,7 @@ pub(super) fn refuse_idempotency_key(headers: &HeaderMap) -> Result<(), ProblemD
 }
 
 /// The version that a change expects, from a header with the `ETag` of the document.
-pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, ProblemDetails> {
+pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, ProblemDetails> {
     let Some(tag) = headers.get(IF_MATCH) else { return Ok(None) };
     let version = || {
         let (epoch, plog) =
@@ -55,7 +55,7 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, ProblemDe
 
 /// Refuses an expected version on a request that does not check versions. Otherwise the client
 /// would believe that the version was checked.
-pub(super) fn refuse_if_match(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+pub(crate) fn refuse_if_match(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     match headers.contains_key(IF_MATCH) {
         true => Err(ProblemDetails::bad_request(
             "If-Match is only for PATCH and DELETE: give a row of a command a `version`",

@@ -6,8 +6,11 @@ use bytes::Bytes;
 use processor::MOST_ROWS;
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{context::ApiRequest, numbers::numbers_drawn};
-use crate::route::{ApiOperation, MOST_COMMANDS};
+use crate::{
+    context::ApiRequest,
+    numbers::numbers_drawn,
+    route::{ApiOperation, MOST_COMMANDS},
+};
 
 /// A command counts as one for each so many of its rows. So a document with some records counts as
 /// one, and a command of 4,096 rows as 410.
@@ -15,7 +18,7 @@ const ROWS: usize = 10;
 
 /// What a request with this body counts as. The rows of a command count also if they are wrong. A
 /// body that is no command, batch or draw counts as one. A number that is drawn counts as one.
-pub(super) fn counted(request: &ApiRequest<'_>, body: &Bytes) -> u32 {
+pub(crate) fn counted(request: &ApiRequest<'_>, body: &Bytes) -> u32 {
     let counted = match request.operation {
         ApiOperation::Command(_) => rows_counted(body),
         ApiOperation::CommandBatch => batch_counted(body),

@@ -7,17 +7,15 @@ use http_server::{
 use hyper::StatusCode;
 use vvm::{LocalPartition, processor::LogName};
 
-use super::{
-    context::{ApiContext, ApiRequest},
-    owner::{check_owned, owned},
-};
 use crate::{
+    context::{ApiContext, ApiRequest},
     follow::{FollowRequest, FollowedPartition, NewFollower, follow, is_followed},
+    owner::{check_owned, owned},
     read,
 };
 
 /// Sends a log, or begins to follow it.
-pub(super) async fn read(api: &ApiContext, request: &ApiRequest<'_>, name: LogName) -> Answer {
+pub(crate) async fn read(api: &ApiContext, request: &ApiRequest<'_>, name: LogName) -> Answer {
     let head = request.head;
     let partition = owned(api, request).await?;
     check_log_version(head)?;
@@ -60,7 +58,7 @@ async fn follow_log(
 }
 
 /// Refuses a log for a client that cannot see where the log ends.
-pub(super) fn check_log_version(head: &RequestHead) -> Result<(), ProblemDetails> {
+pub(crate) fn check_log_version(head: &RequestHead) -> Result<(), ProblemDetails> {
     if head.version >= hyper::Version::HTTP_11 {
         return Ok(());
     }

@@ -4,10 +4,10 @@
 use http_server::problem::{NOT_LEADER, ProblemDetails};
 use vvm::{LocalPartition, NotOwner};
 
-use super::context::{ApiContext, ApiRequest};
+use crate::context::{ApiContext, ApiRequest};
 
 /// The partition of a request if this node owns it; otherwise a problem with the owner.
-pub(super) async fn owned<'r>(
+pub(crate) async fn owned<'r>(
     api: &ApiContext,
     request: &ApiRequest<'r>,
 ) -> Result<LocalPartition<'r>, ProblemDetails> {
@@ -18,7 +18,7 @@ pub(super) async fn owned<'r>(
 }
 
 /// Checks that a client may be given the rows that were read.
-pub(super) async fn check_owned(
+pub(crate) async fn check_owned(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     partition: &LocalPartition<'_>,
@@ -36,7 +36,7 @@ async fn not_owner(api: &ApiContext, request: &ApiRequest<'_>, why: NotOwner) ->
 
 /// Adds the address of the owner to a problem of a partition that has another owner, if it is
 /// known.
-pub(super) async fn with_owner(
+pub(crate) async fn with_owner(
     api: &ApiContext,
     request: &ApiRequest<'_>,
     problem: ProblemDetails,
