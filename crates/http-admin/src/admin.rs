@@ -10,7 +10,7 @@ use http_server::{
     authentication::{PortAccess, TokenEnd, check_operator},
     check::check,
     html_page::HtmlPage,
-    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
+    problem::{Answer, ProblemDetails, UNKNOWN_PATH_PORT},
     query::{check_query, parameters},
     request_body::RequestBody,
     response::{Body, bytes_response, json_response, keep_out_of_caches},
@@ -175,7 +175,7 @@ struct RefusedOperator {
 }
 
 impl AdminHandler {
-    async fn dispatch(&self, head: &Parts) -> Result<Response<Body>, ProblemDetails> {
+    async fn dispatch(&self, head: &Parts) -> Answer {
         let (text, query) = (head.uri.path(), head.uri.query());
         let path = AdminPath::of(text);
         // The page itself may come through a proxy by any name.
@@ -245,12 +245,7 @@ impl AdminHandler {
         TokenEnd::of(operator.expires, self.node.clock())
     }
 
-    async fn show(
-        &self,
-        shown: Shown,
-        query: Option<&str>,
-        token_end: TokenEnd,
-    ) -> Result<Response<Body>, ProblemDetails> {
+    async fn show(&self, shown: Shown, query: Option<&str>, token_end: TokenEnd) -> Answer {
         let node = &self.node;
         Ok(match shown {
             Shown::Page => self.page.response(),
@@ -280,12 +275,7 @@ impl AdminHandler {
         })
     }
 
-    async fn act(
-        &self,
-        action: Action,
-        query: Option<&str>,
-        token_end: TokenEnd,
-    ) -> Result<Response<Body>, ProblemDetails> {
+    async fn act(&self, action: Action, query: Option<&str>, token_end: TokenEnd) -> Answer {
         let node = &self.node;
         Ok(match action {
             Action::Order(order) => cluster::order(node, order, query).await?,

@@ -3,10 +3,9 @@
 use access::Principal;
 use http_server::{
     client_lines::{ClientLine, ClientLines, beginning},
-    problem::ProblemDetails,
-    response::Body,
+    problem::Answer,
 };
-use hyper::{Response, StatusCode, http::request::Parts};
+use hyper::{StatusCode, http::request::Parts};
 use tracing::{info, warn};
 
 /// The target of the lines about what operators did. A log that has no room for other lines should
@@ -33,10 +32,7 @@ impl<'a> ActionLine<'a> {
     }
 
     /// Notes the answer.
-    pub(crate) fn end(
-        mut self,
-        answer: Result<Response<Body>, ProblemDetails>,
-    ) -> Result<Response<Body>, ProblemDetails> {
+    pub(crate) fn end(mut self, answer: Answer) -> Answer {
         self.status = Some(match &answer {
             Ok(response) => response.status(),
             Err(problem) => problem.status(),

@@ -11,10 +11,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http_server::{
     authentication::TokenEnd,
     event_stream::cut_at_stop,
-    problem::ProblemDetails,
-    response::{Body, Endless, stream_response},
+    problem::{Answer, ProblemDetails},
+    response::{Endless, stream_response},
 };
-use hyper::{Response, StatusCode, body::Frame};
+use hyper::{StatusCode, body::Frame};
 use metrics::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -47,10 +47,7 @@ impl Backups {
     }
 
     /// Begins a backup, which ends at the latest at the end of the client's token.
-    pub(crate) async fn begin(
-        &self,
-        token_end: TokenEnd,
-    ) -> Result<Response<Body>, ProblemDetails> {
+    pub(crate) async fn begin(&self, token_end: TokenEnd) -> Answer {
         let permit = Arc::clone(&self.place).try_acquire_owned().map_err(|_| {
             let reason = "this node sends another backup: wait for its end";
             ProblemDetails::unavailable("too_many_backups", reason)

@@ -1,11 +1,11 @@
 //! The cluster as this node sees it, and the orders of an operator.
 
 use http_server::{
-    problem::ProblemDetails,
+    problem::{Answer, ProblemDetails},
     query::{check_query, parameter, required},
-    response::{Body, json_response},
+    response::json_response,
 };
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use serde_json::json;
 use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
 
@@ -23,7 +23,7 @@ pub(crate) fn event(node: &Node) -> (ClusterStatus, Vec<u8>) {
 }
 
 /// Begins or ends a drain of this node. This needs no storage.
-pub(crate) fn drain(node: &Node, query: Option<&str>) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) fn drain(node: &Node, query: Option<&str>) -> Answer {
     check_query(&["cancel"], query)?;
     let is_cancelled = is_cancelled(query)?;
     match is_cancelled {
@@ -34,11 +34,7 @@ pub(crate) fn drain(node: &Node, query: Option<&str>) -> Result<Response<Body>, 
 }
 
 /// Gives an order to the cluster.
-pub(crate) async fn order(
-    node: &Node,
-    order: Order,
-    query: Option<&str>,
-) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) async fn order(node: &Node, order: Order, query: Option<&str>) -> Answer {
     order_of(order, query)?.give(node).await.map_err(|error| problem(&error))?;
     Ok(json_response(StatusCode::ACCEPTED, &json!({ "ordered": true })))
 }

@@ -11,11 +11,10 @@ use futures::{
 };
 use http_server::{
     authentication::TokenEnd,
-    problem::ProblemDetails,
-    response::{Body, Endless, stream_response},
+    problem::{Answer, ProblemDetails},
+    response::{Endless, stream_response},
 };
 use hyper::{
-    Response,
     body::Frame,
     header::{HeaderName, HeaderValue},
 };
@@ -57,7 +56,7 @@ impl EventStreams {
         status: impl Fn() -> (K, Vec<u8>) + Send + 'static,
         changed: impl Fn() -> F + Send + 'static,
         token_end: TokenEnd,
-    ) -> Result<Response<Body>, ProblemDetails>
+    ) -> Answer
     where
         K: PartialEq + Send + 'static,
         F: Future<Output = ()> + Send + 'static,

@@ -2,11 +2,11 @@
 
 use eventlog::{DrawnNumber, Offset, WsId};
 use http_server::{
-    problem::{NOT_LEADER, ProblemDetails},
+    problem::{Answer, NOT_LEADER, ProblemDetails},
     query::{check_query, parameter, required},
-    response::{Body, json_response},
+    response::json_response,
 };
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 use vvm::{
     App, MarkError, MarkRequest, Node, NumberRepairError, NumberRequest, RemoveRequest,
@@ -17,10 +17,7 @@ use vvm::{
 use crate::found_app::found_app;
 
 /// Lists the partitions of this node that run no commands, and the last repairs.
-pub(crate) async fn list(
-    node: &Node,
-    query: Option<&str>,
-) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) async fn list(node: &Node, query: Option<&str>) -> Answer {
     check_query(&[], query)?;
     let (mut stuck, mut repairs, mut partitions) = (Vec::new(), Vec::new(), 0);
     let mut unread = None;
@@ -42,10 +39,7 @@ pub(crate) async fn list(
 
 /// Marks an event or writes a fencing entry again, or says what would be written if `dryRun` is
 /// true.
-pub(crate) async fn mark(
-    node: &Node,
-    query: Option<&str>,
-) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) async fn mark(node: &Node, query: Option<&str>) -> Answer {
     const KNOWN: &[&str] = &[
         "app",
         "partition",
@@ -93,10 +87,7 @@ fn has_any(query: Option<&str>, names: &[&str]) -> Result<bool, ProblemDetails> 
 }
 
 /// Removes the row in the way of a partition, or says what would be removed if `dryRun` is true.
-pub(crate) async fn remove(
-    node: &Node,
-    query: Option<&str>,
-) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) async fn remove(node: &Node, query: Option<&str>) -> Answer {
     check_query(&["app", "partition", "digest", "foreign", "dryRun"], query)?;
     let app = required::<AppName>(query, "app")?;
     let request = RemoveRequest {
@@ -115,10 +106,7 @@ pub(crate) async fn remove(
 }
 
 /// Stores a number in a row that holds none, or says what would be stored if `dryRun` is true.
-pub(crate) async fn number(
-    node: &Node,
-    query: Option<&str>,
-) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) async fn number(node: &Node, query: Option<&str>) -> Answer {
     const KNOWN: &[&str] = &["app", "partition", "ws", "sequence", "number", "digest", "dryRun"];
     check_query(KNOWN, query)?;
     let app = required::<AppName>(query, "app")?;

@@ -2,21 +2,18 @@
 
 use http_api::{check_workspace_exists, problem_of_busy, read_problem};
 use http_server::{
-    problem::{NOT_LEADER, ProblemDetails},
+    problem::{Answer, NOT_LEADER, ProblemDetails},
     query::{check_query, required},
-    response::{Body, json_response},
+    response::json_response,
 };
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use serde_json::json;
 use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
 
 use crate::found_app::found_app;
 
 /// Lists the stored number of each sequence of a workspace.
-pub(crate) async fn list(
-    node: &Node,
-    query: Option<&str>,
-) -> Result<Response<Body>, ProblemDetails> {
+pub(crate) async fn list(node: &Node, query: Option<&str>) -> Answer {
     check_query(&["app", "ws"], query)?;
     let (name, ws) = (required::<AppName>(query, "app")?, WsId(required(query, "ws")?));
     let app = found_app(node, &name)?;

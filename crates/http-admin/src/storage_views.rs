@@ -9,10 +9,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http_server::{
     authentication::TokenEnd,
     event_stream::{cut_at, cut_at_stop},
-    problem::{KNOWN_APPS, ProblemDetails},
-    response::{Body, Endless, stream_response},
+    problem::{Answer, KNOWN_APPS, ProblemDetails},
+    response::{Endless, stream_response},
 };
-use hyper::{Response, body::Frame};
+use hyper::body::Frame;
 use tokio::{sync::Semaphore, task::yield_now};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -62,7 +62,7 @@ impl StorageViews {
         name: &str,
         query: Option<&str>,
         token_end: TokenEnd,
-    ) -> Result<Response<Body>, ProblemDetails> {
+    ) -> Answer {
         let view = View::of(name, query)?;
         if node.stage() == Stage::Opening {
             let reason = "the node has not opened its storage yet";

@@ -24,11 +24,10 @@ use http_server::{
     authentication::TokenEnd,
     event_stream::{EventFormat, EventPiece, FollowEnds},
     limits::FollowerPlace,
-    problem::ProblemDetails,
-    response::{Body, Endless, stream_response},
+    problem::Answer,
+    response::{Endless, stream_response},
 };
 use hyper::{
-    Response,
     body::Frame,
     header::{HeaderName, HeaderValue},
 };
@@ -88,7 +87,7 @@ pub(crate) async fn follow(
     of: FollowedPartition,
     log: OwnedLog,
     NewFollower { request, deadline, token_end, place }: NewFollower,
-) -> Result<Response<Body>, ProblemDetails> {
+) -> Answer {
     let end = log.end().await.map_err(problem_of_busy)?.map_err(read_problem)?.0;
     let from = match request.start {
         FollowStart::At(from) => from,

@@ -11,11 +11,11 @@ use http_server::{
     limits::{
         MemoryPool, MemoryShare, NoPlace, Place, PlaceTaker, Places, ReadThrottle, SendPlaces,
     },
-    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
+    problem::{Answer, ProblemDetails, TOO_MANY_FOLLOWERS},
     query::{END, END_WITHOUT_FOLLOW, NO_OFFSET, limit, parameter},
-    response::{Body, stream_response},
+    response::stream_response,
 };
-use hyper::{Response, body::Frame};
+use hyper::body::Frame;
 use processor::LogName;
 use vvm::{LocalPartition, OwnedLog, eventlog::Offset};
 
@@ -124,7 +124,7 @@ impl LogReads {
         query: Option<&str>,
         held: LogPermits,
         token_end: TokenEnd,
-    ) -> Result<Response<Body>, ProblemDetails> {
+    ) -> Answer {
         if parameter::<String>(query, "from")?.as_deref() == Some(END) {
             return Err(ProblemDetails::bad_request(END_WITHOUT_FOLLOW));
         }
