@@ -40,7 +40,7 @@ pub fn json_of_record(stored: &StoredRecord, shown: &ShownFields) -> Json {
 }
 
 /// An entry of a log. The keys stand in the order of their names, as in all other JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EntryBody<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,18 +74,12 @@ impl<'e> EntryBody<'e> {
     fn of(entry: &'e Entry, log: LogName) -> EntryBody<'e> {
         let place = entry.place();
         let empty = EntryBody {
-            args: None,
-            command: None,
-            corrupted: None,
             epoch: entry.epoch().0,
-            fencing: false,
             plog_offset: entry.plog().0,
-            principal: None,
-            request_id: None,
-            rows: None,
             time_micros: entry.time().map(WallTime::as_micros),
             wlog_offset: place.map(|place| place.wlog.0),
             workspace: place.filter(|_| log == LogName::Partition).map(|place| place.ws.0),
+            ..EntryBody::default()
         };
         match entry {
             Entry::Event(event) => {
