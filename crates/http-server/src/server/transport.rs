@@ -19,7 +19,7 @@ use super::active_requests::{ActiveRequest, ActiveRequests, WaitingPiece};
 use crate::stream::NodeStream;
 
 /// The state that the stream of a connection and its requests share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ConnectionState {
     pub(super) under_way: ActiveRequests,
     /// The number of requests that have arrived.
@@ -40,16 +40,8 @@ pub(super) struct ConnectionState {
 
 impl ConnectionState {
     pub(super) fn new(lacks_tls: bool, is_let_in: bool) -> ConnectionState {
-        ConnectionState {
-            under_way: ActiveRequests::default(),
-            requests: AtomicU64::new(0),
-            ends_here: AtomicBool::new(false),
-            is_unread: AtomicBool::new(false),
-            is_timed_out: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
-            is_let_in: AtomicBool::new(is_let_in),
-            lacks_tls,
-        }
+        let is_let_in = AtomicBool::new(is_let_in);
+        ConnectionState { is_let_in, lacks_tls, ..ConnectionState::default() }
     }
 
     pub(super) fn lacks_tls(&self) -> bool {
