@@ -3,7 +3,7 @@
 use std::{env, thread, time::Duration};
 
 use crate::{
-    error::{Error, Result, failed},
+    error::{Error, ErrorContext, Result, failed},
     examples, interrupt, rounds,
     servers::{CommitLog, OwnServers, ServerKind, Variables},
     steps::Steps,
@@ -19,6 +19,10 @@ const LONG: &str = "VVM_TEST_LONG";
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Most tests wait, so a machine with few processors runs this many at once.
 const MIN_THREADS: usize = 5;
+
+/// The variable that names this program to suites. With it they need no cargo, which waits while
+/// another cargo builds.
+const XTASK: &str = "VVM_TEST_XTASK";
 
 /// The longest time of a suite without its long rounds.
 const SUITE_LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -115,6 +119,8 @@ fn run_suites(
         let processors = thread::available_parallelism().map_or(1, usize::from);
         variables.push((THREADS, Some(processors.max(MIN_THREADS).to_string())));
     }
+    let this = env::current_exe().context("the path of this program is unknown")?;
+    variables.push((XTASK, Some(this.to_string_lossy().into_owned())));
     if options.long {
         variables.push((LONG, Some("1".to_owned())));
     }
