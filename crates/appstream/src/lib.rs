@@ -12,6 +12,8 @@
 //! Invariant: memory is bounded, however long the logs are. Streams are read and written line by
 //! line. A check keeps 16 bytes of each counter of document numbers.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod check;
@@ -39,8 +41,3 @@ pub use sysvvm;
 
 /// The longest time of a call of the storage, and of a page of rows.
 const CALL_TIME: std::time::Duration = std::time::Duration::from_secs(10);
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

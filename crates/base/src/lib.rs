@@ -4,13 +4,11 @@
 //! The crates that have these ids in their API re-export them. So `eventlog::WsId` and
 //! `isequencer::WsId` are one type.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 mod errors;
 mod ids;
 
 pub use errors::{listed, none_of, with_causes, with_causes_separated_by};
 pub use ids::{Epoch, Offset, WsId};
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -22,6 +22,8 @@
 //! assert_eq!(clock.now() - start, Duration::from_secs(20));
 //! ```
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod manual;
@@ -137,8 +139,3 @@ impl Clock {
         }
     }
 }
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

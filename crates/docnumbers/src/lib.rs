@@ -30,6 +30,8 @@
 //!   [`DocNumberRows`] is the place of its rows. Its ledger lists the ranges that may not be all
 //!   issued.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod calendar;
@@ -61,8 +63,3 @@ pub use series::Series;
 pub use clock;
 pub use istorage;
 pub use jiff;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -64,6 +64,8 @@
 //! `docs/event-format.md` has the bytes, `docs/trust-levels.md` the guarantees of each level, and
 //! `docs/recovery.md` the steps of a replay.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 // Each of these types has only those before it: `LogFence`, `Reader`, `AcknowledgedVersions` and
@@ -131,8 +133,3 @@ pub use bytes;
 pub use clock;
 pub use futures;
 pub use istorage;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

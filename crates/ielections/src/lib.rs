@@ -39,6 +39,8 @@
 //!
 //! `tck::elections` tests a store against the contract.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod budget;
@@ -78,8 +80,3 @@ pub use async_trait::async_trait;
 pub use bytes;
 pub use clock;
 pub use tokio_util::sync::CancellationToken;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -37,6 +37,8 @@
 //!
 //! `docs/sequencing.md` explains the algorithm, and why it never gives a number twice.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cache;
@@ -80,8 +82,3 @@ pub use types::{NumberKey, SeqId, WsKind};
 pub use async_trait::async_trait;
 pub use clock;
 pub use futures;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

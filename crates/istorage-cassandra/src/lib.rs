@@ -9,6 +9,8 @@
 //! ScyllaDB speaks the same protocol. No difference that matters to this crate is known as long as
 //! a keyspace has no tablets, but ScyllaDB has not been tested.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod conditional;
@@ -43,8 +45,3 @@ pub use tls::Tls;
 // The types of these crates occur in the API.
 pub use clock;
 pub use istorage;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

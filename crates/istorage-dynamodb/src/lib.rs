@@ -6,6 +6,8 @@
 //! Every read is consistent. A write is sent again only if the service has definitely refused it.
 //! See [`DynamoDbDriver`].
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod config;
@@ -32,8 +34,3 @@ pub use storage::CAPABILITIES;
 // The types of these crates occur in the API.
 pub use clock;
 pub use istorage;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -5,6 +5,8 @@
 //! the log has their effects on the disk. A few threads read, each from a snapshot, so a write
 //! never blocks a read. After a crash the file opens soon, however large it is. See [`RedbDriver`].
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod background_check;
@@ -42,8 +44,3 @@ pub use storage::CAPABILITIES;
 // The types of these crates occur in the API.
 pub use clock;
 pub use istorage;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

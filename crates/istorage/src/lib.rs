@@ -32,6 +32,8 @@
 //! # }
 //! ```
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod call;
@@ -78,8 +80,3 @@ pub use async_trait::async_trait;
 pub use bytes;
 pub use clock;
 pub use futures;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

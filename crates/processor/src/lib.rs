@@ -7,6 +7,8 @@
 //! applied. The task of the partition's sequencer reads the log and applies the events that are not
 //! applied.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod application;
@@ -66,8 +68,3 @@ pub use eventlog;
 pub use futures;
 pub use isequencer;
 pub use opentelemetry;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

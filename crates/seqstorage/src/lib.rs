@@ -7,6 +7,8 @@
 //! The log is the same for both places. Invariant: the replay applies an event before the sequencer
 //! gets its numbers, so the stored numbers and offset are never ahead of the applied events.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod mark;
@@ -25,8 +27,3 @@ pub use eventlog;
 pub use isequencer;
 pub use istorage;
 pub use sysvvm;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

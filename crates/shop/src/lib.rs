@@ -18,6 +18,9 @@
 //! without one. It depends on `processor`, and unit tests of `processor` would see two versions of
 //! that crate. So only integration tests and benches use the shop.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 mod answer_ledger;
 mod application;
 mod database;
@@ -50,8 +53,3 @@ pub use isequencer;
 pub use istorage;
 pub use processor;
 pub use sysvvm;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -30,6 +30,8 @@
 //! # }
 //! ```
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod elections;
@@ -62,8 +64,3 @@ pub use clock;
 pub use ielections;
 pub use istorage;
 pub use ownership;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -10,6 +10,8 @@
 //!
 //! The README has a first example for each of them.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod elections;
@@ -22,8 +24,3 @@ pub use clock;
 pub use ielections;
 pub use istorage;
 pub use libtest_mimic;
-
-/// The examples of the README are compiled as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -16,6 +16,8 @@
 //! its host, and the host shuts the node down. A [killer](Builder::with_killer), if there is one,
 //! ends the process if work does not stop in time.
 
+// The example of the README is compiled as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod app;
@@ -86,8 +88,3 @@ pub use processor::bytes;
 pub use seqstorage;
 pub use sysvvm;
 pub use tokio_util::sync::CancellationToken;
-
-/// The example of the README is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
