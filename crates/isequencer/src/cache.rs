@@ -78,12 +78,6 @@ impl NumberCache {
             .is_some_and(|CacheIndex(at)| usize::from(self.entries[at as usize].kind) == kind)
     }
 
-    /// Returns all numbers of a workspace.
-    #[cfg(test)]
-    pub(crate) fn numbers(&self, at: CacheIndex) -> &[u64] {
-        &self.entries[at.0 as usize].numbers
-    }
-
     /// Returns one number of a workspace.
     pub(crate) fn number(&mut self, at: CacheIndex, seq: usize) -> &mut u64 {
         &mut self.entries[at.0 as usize].numbers[seq]
@@ -191,7 +185,7 @@ mod tests {
         let mut cache = NumberCache::new(2);
         cache.insert(WsId(1), 0, smallvec![1]);
         let at = cache.insert(WsId(2), 0, smallvec![1, 2, 3]);
-        assert_eq!(cache.numbers(at), [1, 2, 3]);
+        assert_eq!(cache.entries[at.0 as usize].numbers[..], [1, 2, 3]);
         assert_eq!(cached(&mut cache), [2]);
     }
 

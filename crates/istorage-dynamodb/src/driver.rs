@@ -99,11 +99,6 @@ impl DynamoDbDriver {
         DynamoDbDriver { connection, config, clock, created: Mutex::default() }
     }
 
-    #[cfg(test)]
-    pub(crate) fn connection(&self) -> Arc<Connection> {
-        Arc::clone(&self.connection)
-    }
-
     fn created(&self) -> MutexGuard<'_, HashSet<KeyspaceName>> {
         self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }

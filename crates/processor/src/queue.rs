@@ -56,16 +56,6 @@ pub(crate) struct QueuedCommand {
     pub(crate) was_read_ahead: bool,
 }
 
-#[cfg(test)]
-impl QueuedCommand {
-    /// Creates a queued command without a sender.
-    pub(crate) fn of(command: Command, was_read_ahead: bool) -> QueuedCommand {
-        let (reply, ..) = Reply::new(CommandSpan::default());
-        let since = command.deadline;
-        QueuedCommand { command, reply, since, was_read_ahead }
-    }
-}
-
 /// The way back to the sender of a command.
 #[derive(Debug)]
 pub(crate) struct Reply {

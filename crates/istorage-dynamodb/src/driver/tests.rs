@@ -1,4 +1,4 @@
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use aws_credential_types::provider::{
     ProvideCredentials, error::CredentialsError, future::ProvideCredentials as Provided,
@@ -17,8 +17,15 @@ use tokio::{
 
 use crate::{
     DynamoDbConfig, DynamoDbDriver,
+    connection::Connection,
     tests::{ScriptedDynamoDb, ScriptedReply, binary, done, storage_of},
 };
+
+impl DynamoDbDriver {
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
+    }
+}
 
 fn key() -> Key {
     Key::new("p", "c")

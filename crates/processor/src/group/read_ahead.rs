@@ -211,6 +211,7 @@ mod tests {
     use eventlog::{RecordId, istorage::FoundRow};
 
     use super::*;
+    use crate::{queue::Reply, spans::CommandSpan};
 
     /// Rows of finished commands stayed in memory. When these rows had 32 MiB, nothing was read
     /// ahead any more. After each group all rows of all waiting commands were looked up, even if
@@ -232,7 +233,8 @@ mod tests {
             let rows = ids.iter().map(update).collect();
             let name = "sys.CUD".parse().unwrap();
             let command = Command::new(WsId(1), name, Instant::FAR_FUTURE).with_rows(rows);
-            QueuedCommand::of(command, was_read_ahead)
+            let (reply, ..) = Reply::new(CommandSpan::default());
+            QueuedCommand { command, reply, since: Instant::FAR_FUTURE, was_read_ahead }
         };
         let row = |id| AppRow::Record(WsId(1), RecordId(id));
         let (done, waits, not_read) = (100_000, 200_000, 300_000);
