@@ -91,12 +91,6 @@ impl Period {
         self.reset
     }
 
-    /// The first civil day, which time zones may skip. All time has no first day.
-    #[must_use]
-    pub fn first_day(self) -> Option<Date> {
-        (self.reset != Reset::Never).then_some(self.first)
-    }
-
     /// The stable form for storages. The bytes sort like the periods.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 5] {
@@ -144,14 +138,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_period_has_a_text_and_a_first_day() {
+    fn a_period_has_a_text() {
         let day = date(2026, 1, 1); // a Thursday
         let shown = ALL_RESETS.map(|reset| Period::of(reset, day).to_string());
         assert_eq!(shown, ["all", "2026", "2026-01", "2026-W01", "2026-01-01"]);
-        let first = ALL_RESETS.map(|reset| Period::of(reset, date(2026, 5, 23)).first_day());
-        let expected = [date(2026, 1, 1), date(2026, 5, 1), date(2026, 5, 18), date(2026, 5, 23)];
-        assert_eq!(first[0], None);
-        assert_eq!(first[1..], expected.map(Some));
+        let shown = ALL_RESETS.map(|reset| Period::of(reset, date(2026, 5, 23)).to_string());
+        assert_eq!(shown, ["all", "2026", "2026-05", "2026-W21", "2026-05-23"]);
     }
 
     #[test]

@@ -81,12 +81,6 @@ impl Series {
         counter >= self.nearly_full_from
     }
 
-    /// Whether a number is unique in the application, and not only in its workspace.
-    #[must_use]
-    pub fn is_unique_in_application(&self) -> bool {
-        self.definition.scope == Scope::Application || self.template.has_ws()
-    }
-
     /// Whether this series may go on with the counters of `earlier` series: none of its numbers is
     /// equal to one of theirs.
     ///

@@ -93,10 +93,6 @@ impl Template {
         self.parts.iter().find_map(width).unwrap_or(DIGITS_MAX)
     }
 
-    pub(crate) fn has_ws(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Ws(_)))
-    }
-
     pub(crate) fn has_date(&self, field: DateField) -> bool {
         self.parts.contains(&Part::Date(field))
     }

@@ -408,15 +408,3 @@ fn a_number_that_does_not_fit_is_refused() {
         assert_eq!(found, if is_allowed { Ok(()) } else { Err(error) });
     }
 }
-
-#[test]
-fn workspaces_share_numbers_only_without_their_number_in_the_text() {
-    let is_unique = |template, scope| {
-        let definition = Definition { scope, ..Definition::new("x", template) };
-        Series::new(definition).unwrap().is_unique_in_application()
-    };
-    assert!(!is_unique("{counter:1}", Scope::Workspace));
-    assert!(is_unique("{counter:1}-{ws}", Scope::Workspace));
-    assert!(is_unique("{counter:1}-{ws:3}", Scope::Workspace));
-    assert!(is_unique("{counter:1}", Scope::Application));
-}

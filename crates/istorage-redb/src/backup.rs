@@ -16,7 +16,7 @@ use redb::{ReadTransaction, TableHandle};
 
 use self::format::BackupEncoder;
 pub use self::{
-    offline::{OfflineBackup, back_up},
+    offline::OfflineBackup,
     restore::restore,
     verify::{BackupReport, verify_backup},
 };

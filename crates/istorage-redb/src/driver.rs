@@ -78,8 +78,8 @@ use crate::{
 /// # Backups
 /// A [backup](StorageDriver::backup) reads one snapshot of the file, and stops no writes. Until the
 /// backup ends, the file keeps the pages of the snapshot, and grows by the pages that are written
-/// meanwhile. [`back_up`](crate::back_up) copies a file that no driver has open, and
-/// [`restore`](crate::restore) makes a new file from a backup.
+/// meanwhile. An [`OfflineBackup`](crate::OfflineBackup) copies a file that no driver has open,
+/// and [`restore`](crate::restore) makes a new file from a backup.
 ///
 /// # Dropping
 /// The driver and all its storages can be dropped without [`close`](StorageDriver::close). Requests

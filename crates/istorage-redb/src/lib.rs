@@ -34,7 +34,7 @@ mod storage;
 mod time;
 mod write;
 
-pub use backup::{BackupReport, OfflineBackup, back_up, restore, verify_backup};
+pub use backup::{BackupReport, OfflineBackup, restore, verify_backup};
 pub use check::{CheckReport, check};
 pub use config::RedbConfig;
 pub use driver::RedbDriver;

@@ -15,7 +15,7 @@ use istorage::{
     AppStorageExt, AtomicBatch, Consistency, ErrorKind, Key, KeyspaceName, Put, SharedStorage,
     StorageDriver,
 };
-use istorage_redb::{RedbConfig, RedbDriver, back_up, check, restore, verify_backup};
+use istorage_redb::{OfflineBackup, RedbConfig, RedbDriver, check, restore, verify_backup};
 use tempfile::TempDir;
 
 const SOON: Instant = Instant::FAR_FUTURE;
@@ -32,6 +32,11 @@ async fn keyspace(driver: &RedbDriver, name: &str) -> SharedStorage {
 
 async fn backup(driver: &RedbDriver) -> Vec<u8> {
     driver.backup(SOON).await.unwrap().unwrap().try_collect::<Vec<_>>().await.unwrap().concat()
+}
+
+/// Copies a file that no driver has open.
+fn back_up(config: &RedbConfig, to: &mut Vec<u8>) -> istorage::Result<()> {
+    OfflineBackup::open(config)?.write(to)
 }
 
 /// A folder, and a path in it.

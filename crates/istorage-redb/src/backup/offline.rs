@@ -12,16 +12,7 @@ use crate::{
     time::Moment,
 };
 
-/// Writes a backup of the file to `to`. The file is not changed. The call blocks its thread until
-/// the backup is done.
-///
-/// # Errors
-/// Those of [`OfflineBackup::open`] and of [`OfflineBackup::write`].
-pub fn back_up(config: &RedbConfig, to: &mut dyn Write) -> Result<()> {
-    OfflineBackup::open(config)?.write(to)
-}
-
-/// The backup of a file that no node uses, before its first row.
+/// The backup of a file that no node uses, before its first row. The file is not changed.
 pub struct OfflineBackup {
     file: StorageFile,
     run: BackupRun,
