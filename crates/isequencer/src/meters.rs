@@ -14,12 +14,13 @@
 //!   retries;
 //! - counter `isequencer_retries_total`: calls of the keeper that failed and were made again.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
 use crate::Unflushed;
 
+#[derive(Debug)]
 pub(crate) struct SequencerMeters {
     partition: String,
     pub(crate) hits: Counter,
@@ -31,12 +32,6 @@ pub(crate) struct SequencerMeters {
     flush_seconds: Histogram,
     actualization_seconds: Histogram,
     retries: Counter,
-}
-
-impl fmt::Debug for SequencerMeters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SequencerMeters").field(&self.partition).finish()
-    }
 }
 
 impl SequencerMeters {

@@ -32,6 +32,7 @@ pub struct Metered {
     meters: Arc<Vec<Meter>>,
 }
 
+#[derive(Debug)]
 struct Meter {
     driver: &'static str,
     kind: CallKind,
@@ -72,12 +73,6 @@ fn index_of(kind: ErrorKind) -> usize {
         ErrorKind::Invalid => 4,
         ErrorKind::Corrupt => 5,
         ErrorKind::Closed => 6,
-    }
-}
-
-impl std::fmt::Debug for Meter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meter")
     }
 }
 

@@ -13,12 +13,13 @@
 //!   events were applied and the commands could be answered;
 //! - counter `processor_recoveries_total`: the number of times that the log had to be read again.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
 use crate::{Busy, Refused, Status, command::Answered};
 
+#[derive(Debug)]
 pub(crate) struct PartitionMeters {
     status: Gauge,
     done: Counter,
@@ -35,12 +36,6 @@ pub(crate) struct PartitionMeters {
     log: Histogram,
     apply: Histogram,
     recoveries: Counter,
-}
-
-impl fmt::Debug for PartitionMeters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PartitionMeters")
-    }
 }
 
 impl PartitionMeters {

@@ -1,7 +1,5 @@
 //! A counter that a node holds.
 
-use std::fmt;
-
 use clock::Instant;
 use futures::future::{BoxFuture, Shared};
 
@@ -37,20 +35,12 @@ pub(crate) struct HeldCounter {
 }
 
 /// The user of the rows of a held counter.
+#[derive(Debug)]
 pub(crate) enum RowsState {
     /// No task uses the rows.
     Idle(KnownRows),
     /// A task reserves a range. It takes what is known of the rows when it begins.
     Refilling(RowsTask, Option<KnownRows>),
-}
-
-impl fmt::Debug for RowsState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RowsState::Idle(known) => f.debug_tuple("Idle").field(known).finish(),
-            RowsState::Refilling(..) => f.write_str("Refilling"),
-        }
-    }
 }
 
 impl HeldCounter {

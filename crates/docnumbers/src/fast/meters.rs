@@ -13,12 +13,11 @@
 //!   `reserved_after` (other nodes had reserved counters after them) or `not_given_back` (the
 //!   storage failed, the time was over, or too many counters waited to be given back).
 
-use std::fmt;
-
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use crate::SeriesId;
 
+#[derive(Debug)]
 pub(crate) struct SeriesMeters {
     pub(crate) issued: Counter,
     pub(crate) reserved: Counter,
@@ -27,12 +26,6 @@ pub(crate) struct SeriesMeters {
     pub(crate) remaining: Gauge,
     pub(crate) reserved_after: Counter,
     pub(crate) not_given_back: Counter,
-}
-
-impl fmt::Debug for SeriesMeters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SeriesMeters").finish_non_exhaustive()
-    }
 }
 
 impl SeriesMeters {

@@ -21,6 +21,7 @@ use super::{
 use crate::{DayText, DocNumber, WsId};
 
 /// The state that the handles and the tasks of a series share.
+#[derive(Debug)]
 pub(super) struct SharedSeries {
     pub(super) context: SeriesContext,
     pub(super) runtime: Handle,
@@ -28,12 +29,6 @@ pub(super) struct SharedSeries {
     pub(super) stop: CancellationToken,
     pub(super) held: Mutex<HeldCounters>,
     pub(super) closing: Mutex<Option<Shared<BoxFuture<'static, SeriesEnd>>>>,
-}
-
-impl std::fmt::Debug for SharedSeries {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedSeries").field("context", &self.context).finish_non_exhaustive()
-    }
 }
 
 impl SharedSeries {

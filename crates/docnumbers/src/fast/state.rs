@@ -1,6 +1,6 @@
 //! The counters that a node holds. The module does no I/O.
 
-use std::{collections::HashMap, fmt, num::NonZeroUsize};
+use std::{collections::HashMap, num::NonZeroUsize};
 
 use clock::WallTime;
 use lru::LruCache;
@@ -19,6 +19,7 @@ use crate::{DayText, DocNumber, RenderError, Series, WsId};
 /// uses its rows. A simpler version forgets a counter that it gives back. The next draw reserves
 /// again; if that reservation comes first, the counters of the first range cannot be given back,
 /// although no other node exists.
+#[derive(Debug)]
 pub(crate) struct HeldCounters {
     day: Option<DayText>,
     held: LruCache<CounterName, HeldCounter>,
@@ -36,15 +37,6 @@ pub(crate) struct HeldCounters {
     /// The number of values that are held and not issued.
     pub(crate) unissued: u64,
     pub(crate) is_closed: bool,
-}
-
-impl fmt::Debug for HeldCounters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (held, old, unissued) = (self.held.len(), self.old.len(), self.unissued);
-        let mut shown = f.debug_struct("HeldCounters");
-        shown.field("held", &held).field("old", &old).field("unissued", &unissued);
-        shown.finish_non_exhaustive()
-    }
 }
 
 impl HeldCounters {
