@@ -1,5 +1,5 @@
-//! What every crate of VVM may use: the ids of workspaces, epochs and offsets, and the text of an
-//! error with all its causes.
+//! What every crate of VVM may use: the ids of workspaces, epochs and offsets, the text of an error
+//! with all its causes, and locks that a panic does not poison.
 //!
 //! The crates that have these ids in their API re-export them. So `eventlog::WsId` and
 //! `isequencer::WsId` are one type.
@@ -9,6 +9,7 @@
 
 mod errors;
 mod ids;
+pub mod locks;
 
 pub use errors::{listed, none_of, with_causes, with_causes_separated_by};
 pub use ids::{Epoch, Offset, WsId};

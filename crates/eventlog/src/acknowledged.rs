@@ -5,11 +5,9 @@
 //! At levels 1 and 2 on Cassandra the check covers only records that hide ordered writes. On
 //! DynamoDB it covers only the conditional records of groups that do not fit into one atomic write.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{num::NonZeroUsize, sync::Mutex};
 
+use base::locks::lock;
 use lru::LruCache;
 
 use crate::{AppRow, DamagedRow, Result, Version};
@@ -30,10 +28,6 @@ impl AcknowledgedVersions {
         AcknowledgedVersions(Mutex::new(versions))
     }
 
-    fn versions(&self) -> MutexGuard<'_, LruCache<AppRow, Version>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes versions of records that the storage has acknowledged.
     ///
     /// Invariant: a noted version is never lowered or forgotten because of a later write: a write
@@ -41,7 +35,7 @@ impl AcknowledgedVersions {
     /// the record before a write. Then a client that reads during the write is given a version from
     /// before the acknowledged one, which the storage has lost.
     pub(crate) fn note(&self, written: impl Iterator<Item = (AppRow, Version)>) {
-        let mut versions = self.versions();
+        let mut versions = lock(&self.0);
         for (row, version) in written {
             match versions.get_mut(&row) {
                 Some(noted) => *noted = version.max(*noted),
@@ -53,7 +47,7 @@ impl AcknowledgedVersions {
     /// Returns the last known version of a record. A read that begins afterwards must find this
     /// version or a later one: [`AppRow::check_version`].
     pub fn version_of(&self, row: AppRow) -> Option<Version> {
-        self.versions().peek(&row).copied()
+        lock(&self.0).peek(&row).copied()
     }
 
     /// Checks that a record is not older than the version that the storage has acknowledged to this

@@ -7,11 +7,9 @@
 //! events, and the storage needs longer for them than a call may take. So each replay makes the
 //! same call, and fails.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
+use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::stream::BoxStream;
@@ -39,12 +37,6 @@ pub(crate) struct Parts {
     done_at: Mutex<Option<Instant>>,
 }
 
-impl Parts {
-    fn done_at(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.done_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The calls of a leader to the storage, for the log of a partition.
 #[derive(Debug)]
 pub(crate) struct Calls {
@@ -70,7 +62,7 @@ impl Calls {
     }
 
     pub(crate) fn set_last_error(&self, error: Option<String>) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *lock(&self.last_error) = error;
     }
 
     /// Reads a row.
@@ -210,7 +202,7 @@ impl Calls {
     fn note_part(&self, at_once: &RowsAtOnce, rows: usize, start: Instant) {
         let now = self.clock.now();
         at_once.note_done(rows, now - start, self.reader.timeout());
-        *self.parts.done_at() = Some(now);
+        *lock(&self.parts.done_at) = Some(now);
     }
 
     /// Returns the pause before the next call: a call for fewer rows is made at once.
@@ -325,7 +317,7 @@ impl Calls {
         until: Instant,
         error: istorage::Error,
     ) -> Result<istorage::Error> {
-        let done_at = *self.parts.done_at();
+        let done_at = *lock(&self.parts.done_at);
         let until = done_at.map_or(until, |at| until.max(at + self.settings.apply_for));
         let is_retryable =
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);

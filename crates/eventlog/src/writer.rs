@@ -3,10 +3,11 @@
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::{Clock, WallTime};
 use istorage::SharedStorage;
 
@@ -124,17 +125,17 @@ impl LogWriter {
     /// Returns the end of the log as of the last [replay](LogWriter::replay). Before the first
     /// replay the end is not known.
     pub fn tail(&self) -> Tail {
-        *self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.tail)
     }
 
     pub(crate) fn set_tail(&self, tail: Tail) {
-        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = tail;
+        *lock(&self.tail) = tail;
     }
 
     /// Returns the last error of the write under way, while a part of the write is sent again. An
     /// answer to one part also clears the errors of the other parts, until their next error.
     pub fn last_error(&self) -> Option<String> {
-        self.calls.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.calls.last_error).clone()
     }
 
     /// Returns whether rows of events in the log may still be written: a call had no answer, and

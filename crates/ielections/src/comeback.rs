@@ -25,9 +25,10 @@ use std::{
     io::{self, Read},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
+use base::locks::lock;
 use tracing::{debug, info};
 
 use crate::{Lease, file_identity::FileIdentity};
@@ -132,7 +133,7 @@ impl LockFile {
     /// nothing.
     pub(crate) fn record(&self, lease: &Lease, over: Option<&Lease>) -> io::Result<()> {
         let Some(place) = &self.place else { return Ok(()) };
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = lock(&self.recorded);
         // The newest leases are at the end, and the oldest are forgotten.
         for newest in over.into_iter().chain([lease]) {
             recorded.retain(|lease| lease != newest);

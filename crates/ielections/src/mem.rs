@@ -1,12 +1,9 @@
 //! A store in memory, for tests and for a cluster of one node.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
+use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 
@@ -41,7 +38,7 @@ impl MemStore {
         value: Option<Bytes>,
         ttl: Option<Duration>,
     ) -> ConditionalOutcome {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = lock(&self.rows);
         let now = self.clock.now();
         let there = rows.get(&row).filter(|stored| stored.is_live(now)).map(|stored| &stored.value);
         if there != expected {
@@ -68,7 +65,7 @@ impl TtlStore for MemStore {
     }
 
     async fn leases(&self, _: Instant) -> Result<Vec<ObservedLease>> {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = lock(&self.rows);
         let now = self.clock.now();
         let seen = |(row, stored): (&ElectionRow, &MemRow)| match (row, stored.expires) {
             (ElectionRow::Lease(seat), Some(expires)) if now < expires => Some(ObservedLease {
@@ -82,7 +79,7 @@ impl TtlStore for MemStore {
     }
 
     async fn get(&self, row: ElectionRow, _: Instant) -> Result<Option<Bytes>> {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = lock(&self.rows);
         let now = self.clock.now();
         let live = rows.get(&row).filter(|stored| stored.is_live(now));
         Ok(live.map(|stored| stored.value.clone()))

@@ -1,10 +1,11 @@
 //! The shared state of a leadership: its end, its loss, and its pieces of work.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::{Clock, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -60,11 +61,6 @@ impl Term {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, TermState> {
-        // The state is consistent at every moment, so a poisoned lock does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Prolongs the leadership, unless it is already over.
     ///
     /// A leadership that is over stays over, even if its lease was prolonged at the last moment: a
@@ -98,7 +94,7 @@ impl Term {
     }
 
     pub(crate) fn valid_until(&self) -> Instant {
-        self.state().valid_until
+        lock(&self.state).valid_until
     }
 
     /// Returns the reason for which the leadership is over. The clock decides at each call.
@@ -117,7 +113,7 @@ impl Term {
 
     /// Returns the time until work that still runs is killed; `None` if no work runs.
     pub(crate) fn killed_in(&self) -> Option<Duration> {
-        let state = self.state();
+        let state = lock(&self.state);
         let left = state.kill_at.saturating_since(self.clock.now());
         (state.active_work > 0).then_some(left)
     }
@@ -135,7 +131,7 @@ impl Term {
 
     /// Checks the clock and reads the state under one lock.
     fn with_checked_state<T>(&self, look: impl FnOnce(&mut TermState) -> T) -> T {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_over = state.lost.is_none() && self.clock.now() >= state.valid_until;
         if is_over {
             state.lost = Some(LossReason::Expired);
@@ -155,7 +151,7 @@ impl Term {
     }
 
     pub(crate) fn end_work(&self, is_proved: bool) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.active_work -= 1;
         state.is_unproved |= !is_proved;
         if state.active_work == 0 {
@@ -168,7 +164,7 @@ impl Term {
         loop {
             let mut woken = std::pin::pin!(self.idle.notified());
             woken.as_mut().enable();
-            let TermState { active_work, is_unproved, .. } = *self.state();
+            let TermState { active_work, is_unproved, .. } = *lock(&self.state);
             if active_work == 0 {
                 return !is_unproved;
             }

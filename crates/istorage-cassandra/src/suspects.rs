@@ -17,10 +17,11 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::{Clock, Instant};
 use scylla::errors::ExecutionError;
 use tracing::warn;
@@ -156,11 +157,6 @@ impl Drop for PendingRequest<'_> {
             self.suspect_server("no answer before the deadline");
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds the lock.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use aws_config::{
 };
 use aws_credential_types::Credentials;
 use aws_sdk_dynamodb::{Client, config};
+use base::locks::lock;
 use clock::{Clock, Instant};
 use futures::future::BoxFuture;
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
@@ -99,10 +100,6 @@ impl DynamoDbDriver {
         DynamoDbDriver { connection, config, clock, created: Mutex::default() }
     }
 
-    fn created(&self) -> MutexGuard<'_, HashSet<KeyspaceName>> {
-        self.created.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn table(&self, keyspace: &KeyspaceName) -> KeyspaceTable {
         KeyspaceTable::new(Arc::clone(&self.connection), self.config.table_name(keyspace))
     }
@@ -150,7 +147,7 @@ impl StorageDriver for DynamoDbDriver {
         let table = self.table(keyspace);
         self.within(deadline, TableSetup::of(&table).create(&self.config.billing, deadline))
             .await?;
-        self.created().insert(keyspace.clone());
+        lock(&self.created).insert(keyspace.clone());
         Ok(())
     }
 
@@ -160,7 +157,7 @@ impl StorageDriver for DynamoDbDriver {
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
         let table = self.table(keyspace);
-        let was_created = self.created().contains(keyspace);
+        let was_created = lock(&self.created).contains(keyspace);
         if !self.within(deadline, TableSetup::of(&table).exists(was_created, deadline)).await? {
             return Ok(None);
         }
@@ -172,7 +169,7 @@ impl StorageDriver for DynamoDbDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
-        self.created().remove(keyspace);
+        lock(&self.created).remove(keyspace);
         self.within(deadline, TableSetup::of(&table).remove(deadline)).await
     }
 

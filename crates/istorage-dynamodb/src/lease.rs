@@ -44,10 +44,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use base::locks::lock;
 use bytes::Bytes;
 use clock::Instant;
 
@@ -101,13 +102,9 @@ impl WatchedLease {
 pub(crate) struct LeaseWatch(Mutex<HashMap<RowId, WatchedLease>>);
 
 impl LeaseWatch {
-    fn leases(&self) -> MutexGuard<'_, HashMap<RowId, WatchedLease>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes a lease that an answer shows. The answer has come by `now`.
     pub(crate) fn record(&self, row: RowId, lease: StoredLease, now: Instant) -> WatchedLease {
-        let mut leases = self.leases();
+        let mut leases = lock(&self.0);
         let seen = WatchedLease { lease, since: now };
         if let Some(watched) = leases.get_mut(&row) {
             if watched.lease != lease {
@@ -124,13 +121,13 @@ impl LeaseWatch {
 
     /// The version of a lease, if the lease has expired for this node; otherwise [`NO_VERSION`].
     pub(crate) fn expired(&self, row: &RowId, now: Instant) -> u64 {
-        let watched = self.leases().get(row).copied();
+        let watched = lock(&self.0).get(row).copied();
         let expired = watched.filter(|watched| watched.left(now).is_none());
         expired.map_or(NO_VERSION, |watched| watched.lease.version)
     }
 
     pub(crate) fn forget(&self, row: &RowId) {
-        self.leases().remove(row);
+        lock(&self.0).remove(row);
     }
 }
 

@@ -21,7 +21,7 @@ mod bounds;
 mod timelines;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -40,6 +40,7 @@ use aws_smithy_runtime_api::client::{
     orchestrator::HttpResponse,
 };
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
+use base::locks::lock;
 use clock::{Clock, Instant, WallTime};
 
 pub(crate) use self::bounds::ServiceTime;
@@ -62,26 +63,22 @@ impl ServiceClock {
         ServiceClock { clock, known }
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownTime> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The bounds now; `None` before the first answer with a date.
     pub(crate) fn now(&self) -> Option<ServiceTime> {
         let now = self.clock.now();
-        self.known().time_at(now)
+        lock(&self.known).time_at(now)
     }
 
     /// Whether answers contradict each other, or the node has just started.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.known().is_in_doubt()
+        lock(&self.known).is_in_doubt()
     }
 
     /// Whether more answers could end a doubt about the time. Each of these answers should come
     /// over its own connection. For that purpose [`add_answer`](ServiceClock::add_answer) asks its
     /// caller to close connections in doubt.
     pub(crate) fn needs_answers(&self) -> bool {
-        self.known().needs_answers()
+        lock(&self.known).needs_answers()
     }
 
     /// Notes the date of an answer to a request that the node sent at `sent`. Returns whether the
@@ -92,7 +89,7 @@ impl ServiceClock {
         date: WallTime,
         connection: LocalAddress,
     ) -> bool {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         // The clock is read under the lock, so this time is not before the time of the known
         // bounds.
         let now = self.clock.now();

@@ -7,7 +7,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, SyncSender},
     },
@@ -15,6 +15,7 @@ use std::{
 };
 
 use async_channel::{Receiver, Sender, bounded};
+use base::locks::lock;
 use clock::{Clock, Instant};
 use istorage::{AtomicBatch, Error, ErrorKind, Outcome, Result};
 use tokio::sync::{oneshot, watch};
@@ -214,14 +215,13 @@ impl RedbEngine {
     /// the file is closed.
     pub(crate) async fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        drop(self.checking.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.checking).take());
         self.reads.close();
         self.writes.close();
         self.write_places.close();
         // `recv` ends with an error when the last thread has ended: no thread ever sends.
         let _ = self.ended.recv().await;
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             // The thread has nothing left to do, so `join` returns soon.
             if thread.join().is_err() {

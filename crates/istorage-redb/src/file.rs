@@ -11,11 +11,12 @@ use std::{
     fmt,
     path::Path,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, RwLock, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use base::locks::{read, write};
 use istorage::{Error, ErrorKind, Result};
 use redb::{Builder, Database, ReadTransaction, ReadableDatabase, WriteTransaction};
 
@@ -110,7 +111,7 @@ impl StorageFile {
             let last = last.unwrap_or_else(|| LogPosition::new(unique));
             Ok(WriteLog::start(self.log.clone(), database, last)?)
         })?;
-        *self.open_mut() = Some(open);
+        *write(&self.open) = Some(open);
         self.remove_left_overs(&folder);
         Ok(OpenedFile { contents, log: Some(log), is_to_check })
     }
@@ -196,7 +197,7 @@ impl StorageFile {
             return Err(Error::invalid(format!("there is no storage file at {path}")));
         }
         let (open, contents) = self.load_to_read()?;
-        *self.open_mut() = Some(open);
+        *write(&self.open) = Some(open);
         Ok(contents)
     }
 
@@ -244,7 +245,7 @@ impl StorageFile {
     /// Closes the file and opens it again. Opening repairs everything that a failure left. The file
     /// is never made anew here.
     pub(crate) fn reopen(&self) -> Result<(Contents, Option<WriteLog>)> {
-        let mut open = self.open_mut();
+        let mut open = write(&self.open);
         // The old handle must release its lock before the file can be opened.
         abandon(open.take());
         if self.has_failed_sync() {
@@ -266,7 +267,7 @@ impl StorageFile {
 
     /// Closes the file, and logs if it could not be closed cleanly.
     pub(crate) fn close(&self) {
-        let open = self.open_mut().take();
+        let open = write(&self.open).take();
         if let Err(error) = errors::catch_page_error(|| drop(open)) {
             let file = self.path().display();
             tracing::error!(%file, %error, "storage file not closed cleanly");
@@ -274,7 +275,7 @@ impl StorageFile {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.open_file().is_some()
+        read(&self.open).is_some()
     }
 
     /// Whether a sync has failed. The data written before that sync may be lost, and reads show it
@@ -285,7 +286,7 @@ impl StorageFile {
 
     /// Whether the open file is no longer found under its name.
     pub(crate) fn is_missing(&self) -> bool {
-        self.open_file().as_ref().is_some_and(|open| !self.is_in_place(open))
+        read(&self.open).as_ref().is_some_and(|open| !self.is_in_place(open))
     }
 
     fn is_in_place(&self, open: &OpenDatabase) -> bool {
@@ -300,8 +301,8 @@ impl StorageFile {
     /// Begins a snapshot of everything that is on the disk. Every write that was answered is in
     /// the snapshot.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, FileFailure> {
-        let open = self.open_file();
-        let lacks_answered = self.lacks_answered();
+        let open = read(&self.open);
+        let lacks_answered = read(&self.lacks_answered);
         let open = open.as_ref().filter(|_| !*lacks_answered).ok_or_else(|| self.not_open())?;
         Ok(open.database.begin_read()?)
     }
@@ -310,11 +311,7 @@ impl StorageFile {
     /// no calls until it is opened again.
     pub(crate) fn hold_snapshots(&self) -> RwLockWriteGuard<'_, bool> {
         // The writer sets the value before anything can panic, so a poisoned lock has the truth.
-        self.lacks_answered.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lacks_answered(&self) -> RwLockReadGuard<'_, bool> {
-        self.lacks_answered.read().unwrap_or_else(PoisonError::into_inner)
+        write(&self.lacks_answered)
     }
 
     /// Begins a transaction for the one writer. Only the [log](crate::log) commits it.
@@ -325,7 +322,7 @@ impl StorageFile {
         if self.has_failed_sync() {
             return Err(FileFailure::failed_sync(self.path()));
         }
-        let open = self.open_file();
+        let open = read(&self.open);
         let open = open.as_ref().ok_or_else(|| self.not_open())?;
         if !self.is_in_place(open) {
             let message = format!(
@@ -334,7 +331,7 @@ impl StorageFile {
             );
             return Err(FileFailure::new(ErrorKind::Unavailable, message));
         }
-        if *self.lacks_answered() {
+        if *read(&self.lacks_answered) {
             return Err(self.not_open());
         }
         Ok(open.database.begin_write()?)
@@ -349,15 +346,6 @@ impl StorageFile {
         let message =
             format!("the storage file {path} failed, and opening it again did not succeed yet");
         FileFailure::new(ErrorKind::Unavailable, message)
-    }
-
-    fn open_file(&self) -> RwLockReadGuard<'_, Option<OpenDatabase>> {
-        // A panic leaves the option whole, so a poisoned lock is no reason to stop.
-        self.open.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn open_mut(&self) -> RwLockWriteGuard<'_, Option<OpenDatabase>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     ops::RangeInclusive,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use base::locks::lock;
 use eventlog::{
     AppRow, Obstacle,
     istorage::{CorruptRow, Key},
@@ -31,13 +32,9 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
-    fn rows(&self) -> MutexGuard<'_, BTreeMap<AppRow, String>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes damage of a row. Returns whether the damage is new.
     pub(crate) fn note_damage(&self, row: AppRow, what: &str) -> bool {
-        let mut rows = self.rows();
+        let mut rows = lock(&self.rows);
         self.is_known.store(true, Ordering::Release);
         if rows.len() >= REMEMBERED && !rows.contains_key(&row) {
             return false;
@@ -48,7 +45,7 @@ impl Damage {
     /// Forgets the damage of rows that a reader has read without an error.
     pub(crate) fn note_readable(&self, passed: RangeInclusive<AppRow>) {
         if self.is_known.load(Ordering::Acquire) {
-            let mut rows = self.rows();
+            let mut rows = lock(&self.rows);
             rows.retain(|row, _| !passed.contains(row));
             self.is_known.store(!rows.is_empty(), Ordering::Release);
         }
@@ -61,7 +58,7 @@ impl Damage {
             Obstacle::Storage { row: Some(row), .. } => {
                 // A row of another program may be large, so only the rows that are reported are
                 // kept.
-                let mut numbers = self.numbers();
+                let mut numbers = lock(&self.numbers);
                 if numbers.len() < REPORTED || numbers.contains_key(&row.key) {
                     numbers.insert(row.key.clone(), row);
                 }
@@ -73,22 +70,18 @@ impl Damage {
 
     /// Forgets a damaged row of a number.
     pub(crate) fn forget_number(&self, row: &CorruptRow) {
-        self.numbers().remove(&row.key);
-    }
-
-    fn numbers(&self) -> MutexGuard<'_, BTreeMap<Key, CorruptRow>> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.numbers).remove(&row.key);
     }
 
     /// The first damaged rows of the application, and the first of its numbers.
     pub(crate) fn known(&self) -> (Vec<AppRow>, Vec<CorruptRow>) {
-        let rows = self.rows().keys().take(REPORTED).copied().collect();
-        (rows, self.numbers().values().cloned().collect())
+        let rows = lock(&self.rows).keys().take(REPORTED).copied().collect();
+        (rows, lock(&self.numbers).values().cloned().collect())
     }
 
     /// The first damaged rows by name, and the number of all of them.
     pub(crate) fn report(&self) -> (Vec<String>, usize) {
-        let rows = self.rows();
+        let rows = lock(&self.rows);
         (rows.values().take(REPORTED).cloned().collect(), rows.len())
     }
 }

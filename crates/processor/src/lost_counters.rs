@@ -5,11 +5,9 @@
 //! would give its numbers a second time. So the last events of the workspace are searched for one
 //! that wrote the record.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{num::NonZeroUsize, sync::Mutex};
 
+use base::locks::lock;
 use eventlog::{
     AppRow, DamagedRow, Entry, Offset, Reader, RecordId, Result, WsId, istorage::Consistency,
 };
@@ -62,18 +60,14 @@ impl LostCounters {
         (ws, id): (WsId, RecordId),
         until: Offset,
     ) -> Result<Option<Offset>> {
-        let before = self.searched().get(&(ws, id)).copied();
+        let before = lock(&self.0).get(&(ws, id)).copied();
         let before = before.unwrap_or(Searched { until: Offset::FIRST, writer: None });
         let writer = match before.writer {
             Some(writer) => Some(writer),
             None => search(reader, (ws, id), before.until, until).await?,
         };
-        self.searched().put((ws, id), Searched { until, writer });
+        lock(&self.0).put((ws, id), Searched { until, writer });
         Ok(writer)
-    }
-
-    fn searched(&self) -> MutexGuard<'_, LruCache<(WsId, RecordId), Searched>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The record for which a partition stops because the storage no longer has its last version.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
+use base::locks::lock;
 use eventlog::{AppRow, DamagedRow, Error, Version};
 
 /// A record that was read in an older version than the storage had acknowledged, or not at all.
@@ -41,13 +42,9 @@ pub(crate) struct OutdatedSlot {
 }
 
 impl OutdatedSlot {
-    fn record(&self) -> MutexGuard<'_, Option<OutdatedRecord>> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes a record, if there is none. Returns whether it is new.
     pub(crate) fn note(&self, outdated: OutdatedRecord) -> bool {
-        let mut record = self.record();
+        let mut record = lock(&self.record);
         let is_new = record.is_none();
         record.get_or_insert(outdated);
         self.is_full.store(true, Ordering::Release);
@@ -55,12 +52,12 @@ impl OutdatedSlot {
     }
 
     pub(crate) fn get(&self) -> Option<OutdatedRecord> {
-        if self.is_full.load(Ordering::Acquire) { *self.record() } else { None }
+        if self.is_full.load(Ordering::Acquire) { *lock(&self.record) } else { None }
     }
 
     /// Forgets the record, which is whole again.
     pub(crate) fn clear(&self) {
-        let mut record = self.record();
+        let mut record = lock(&self.record);
         *record = None;
         self.is_full.store(false, Ordering::Release);
     }

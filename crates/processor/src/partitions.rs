@@ -5,9 +5,10 @@
 
 use std::{
     num::NonZeroU16,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, RwLock},
 };
 
+use base::locks::{read, write};
 use clock::{Clock, Instant};
 use eventlog::{Epoch, LogWriter, WsId};
 use hashbrown::HashMap;
@@ -88,7 +89,7 @@ impl Partitions {
         if partition >= self.count.get() {
             return Err(NotDeployable::Unknown(partition, self.count));
         }
-        let mut deployments = self.write();
+        let mut deployments = write(&self.deployments);
         if deployments.running.contains_key(&partition) {
             return Err(NotDeployable::Twice(partition));
         }
@@ -107,13 +108,15 @@ impl Partitions {
     /// The handle to which commands of a partition are sent; `None` if the partition is not at work
     /// on this node.
     pub fn commands(&self, partition: u16) -> Option<Commands> {
-        self.read().running.get(&partition).map(|partition| partition.commands().clone())
+        read(&self.deployments)
+            .running
+            .get(&partition)
+            .map(|partition| partition.commands().clone())
     }
 
     /// The status of each partition that is at work, sorted by number.
     pub fn status(&self) -> Vec<(u16, Status)> {
-        let mut all: Vec<_> = self
-            .read()
+        let mut all: Vec<_> = read(&self.deployments)
             .running
             .iter()
             .map(|(number, partition)| (*number, partition.status()))
@@ -128,9 +131,9 @@ impl Partitions {
     /// Dropping the call ends the task of the partition at once, even during a write. Then the end
     /// of the partition is not proved.
     pub async fn undeploy(&self, partition: u16, deadline: Instant) -> PartitionEnd {
-        let working = self.write().running.remove(&partition);
+        let working = write(&self.deployments).running.remove(&partition);
         let Some(working) = working else {
-            return match self.read().last.get(&partition) {
+            return match read(&self.deployments).last.get(&partition) {
                 Some(LastDeployment { is_proved: false, .. }) => {
                     PartitionEnd::Unproved("the partition ended before without a proof".to_owned())
                 }
@@ -142,7 +145,7 @@ impl Partitions {
         if ended == PartitionEnd::Stopped {
             // Another deployment of the partition may have begun since, and its end may be
             // unproved.
-            let mut deployments = self.write();
+            let mut deployments = write(&self.deployments);
             if let Some(last) = deployments.last.get_mut(&partition)
                 && last.epoch == epoch
             {
@@ -150,13 +153,5 @@ impl Partitions {
             }
         }
         ended
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Deployments> {
-        self.deployments.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Deployments> {
-        self.deployments.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::Clock;
 use eventlog::{Obstacle, Offset};
 use tracing::warn;
@@ -67,12 +68,12 @@ impl PartitionShared {
     }
 
     pub(crate) fn status(&self) -> Status {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.status).clone()
     }
 
     /// Sets the status. Returns whether the status changed.
     pub(crate) fn set(&self, status: Status) -> bool {
-        let mut current = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.status);
         self.is_ready.store(status == Status::Ready, Ordering::Release);
         self.meters.status(&status);
         let is_news = *current != status;
@@ -91,12 +92,12 @@ impl PartitionShared {
 
     /// Notes the row that keeps the partition from working. `None` if no row does.
     pub(crate) fn set_obstacle(&self, obstacle: Option<Obstacle>) {
-        *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = obstacle;
+        *lock(&self.obstacle) = obstacle;
     }
 
     /// The row that keeps the partition from working.
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
-        self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.obstacle).clone()
     }
 
     /// Notes that all events before this offset are applied.

@@ -3,9 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use base::locks::lock;
 use eventlog::WsId;
 use tokio::sync::watch;
 
@@ -36,7 +37,7 @@ impl LogWatchers {
     /// Watches a log.
     pub(crate) fn watch(&self, log: LogName) -> LogWatch {
         let changes = {
-            let mut state = self.state();
+            let mut state = lock(&self.0);
             match state.has_ended {
                 // The sender is dropped at once.
                 true => watch::channel(0).1,
@@ -50,7 +51,7 @@ impl LogWatchers {
 
     /// Tells that events of these workspaces were applied.
     pub(crate) fn applied(&self, workspaces: impl IntoIterator<Item = WsId>) {
-        let state = self.state();
+        let state = lock(&self.0);
         if state.changes.is_empty() {
             return;
         }
@@ -67,19 +68,15 @@ impl LogWatchers {
 
     /// Tells that events of any workspace may have been applied.
     pub(crate) fn applied_some(&self) {
-        let state = self.state();
+        let state = lock(&self.0);
         state.changes.keys().for_each(|log| state.note(*log));
     }
 
     /// Tells that the partition has ended.
     pub(crate) fn end(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         state.has_ended = true;
         state.changes.clear();
-    }
-
-    fn state(&self) -> MutexGuard<'_, WatchersState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,7 +137,7 @@ impl LogWatch {
 
 impl Drop for LogWatch {
     fn drop(&mut self) {
-        let mut state = self.watchers.state();
+        let mut state = lock(&self.watchers.0);
         // The receiver is dropped under the lock. Otherwise two last ones could each count the
         // other.
         self.changes = None;
@@ -182,7 +179,7 @@ mod tests {
     fn a_log_that_nobody_watches_any_more_is_forgotten() {
         let watchers = LogWatchers::default();
         let watches: Vec<_> = (0..3).map(|_| watchers.watch(LogName::Workspace(WsId(1)))).collect();
-        let count = || watchers.state().changes.len();
+        let count = || lock(&watchers.0).changes.len();
         assert_eq!(count(), 1);
         drop(watches);
         assert_eq!(count(), 0);

@@ -7,10 +7,11 @@
 
 use std::{
     num::NonZeroUsize,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::Instant;
 use lru::LruCache;
 
@@ -51,7 +52,7 @@ impl WriteAllowance {
         if principal.is_empty() {
             return None;
         }
-        let all = self.done_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.done_at);
         let pause = all.peek(principal)?.saturating_since(now).saturating_sub(AHEAD);
         (!pause.is_zero()).then_some(pause)
     }
@@ -64,7 +65,7 @@ impl WriteAllowance {
             return;
         }
         let time = Duration::from_secs_f64(beyond as f64 / f64::from(RATE));
-        let mut all = self.done_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.done_at);
         let done_at = all.get(principal).copied().unwrap_or(now).max(now) + time;
         all.put(principal.to_owned(), done_at);
     }

@@ -2,9 +2,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
+use base::locks::lock;
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
 use eventlog::{
@@ -36,19 +37,15 @@ impl KnownWorkspaces {
     const MOST: usize = 100_000;
 
     fn contains(&self, ws: WsId) -> bool {
-        self.known().contains(&ws)
+        lock(&self.0).contains(&ws)
     }
 
     fn add(&self, ws: WsId) {
-        let mut known = self.known();
+        let mut known = lock(&self.0);
         if known.len() >= Self::MOST {
             known.clear();
         }
         known.insert(ws);
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashSet<WsId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,7 +76,7 @@ pub(crate) struct ServedApp {
 impl ServedApp {
     /// The partitions that were started and not stopped since.
     pub(crate) fn started(&self) -> MutexGuard<'_, HashMap<u16, StartedPartition>> {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.started)
     }
 }
 
@@ -96,7 +93,7 @@ pub(crate) struct StartedPartition {
 impl StartedPartition {
     /// Tells the services of the partition to end.
     pub(crate) fn stop_services(&self) {
-        if let Some(services) = &*self.services.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(services) = &*lock(&self.services) {
             services.stop().cancel();
         }
     }
@@ -383,8 +380,8 @@ mod tests {
     fn an_application_remembers_a_limited_number_of_workspaces() {
         let (known, most) = (KnownWorkspaces::default(), KnownWorkspaces::MOST as u64);
         (0..most).for_each(|ws| known.add(WsId(ws)));
-        assert!(known.contains(WsId(0)) && known.known().len() as u64 == most);
+        assert!(known.contains(WsId(0)) && lock(&known.0).len() as u64 == most);
         known.add(WsId(most));
-        assert!(known.contains(WsId(most)) && known.known().len() == 1);
+        assert!(known.contains(WsId(most)) && lock(&known.0).len() == 1);
     }
 }

@@ -2,10 +2,11 @@
 //! tell the logs of the partitions whether the lease still holds.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::Instant;
 use eventlog::{Epoch, Fence, LeadershipLost};
 use ielections::{Incarnation, WorkGuard};
@@ -49,7 +50,7 @@ impl LeaseFence {
     /// The time until the leadership ends (`valid_until`), unless the lease is renewed; `None` when
     /// it has ended, also if it was lost before that time.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let work = self.work.lock();
+        let work = lock(&self.work.0);
         let work = work.as_ref().filter(|work| work.may_send(Duration::ZERO).is_ok())?;
         let until = work.valid_until();
         (now < until).then(|| until - now)
@@ -91,7 +92,7 @@ impl Drop for PartitionWork {
     fn drop(&mut self) {
         // The guard stays until a later epoch fences the write, or the lease ends.
         if let Some(guard) = self.guard.take() {
-            self.unproved.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
+            lock(&self.unproved).push(guard);
         }
     }
 }
@@ -114,7 +115,7 @@ impl PartitionFence {
     /// written any more. Without this report the end of the work is not proved.
     pub(crate) fn finish(&self) {
         self.work.finish();
-        let unproved = std::mem::take(&mut *self.unproved());
+        let unproved = std::mem::take(&mut *lock(&self.unproved));
         unproved.into_iter().for_each(WorkGuard::finish);
     }
 
@@ -122,14 +123,14 @@ impl PartitionFence {
     /// reader that still holds this value is refused from now on.
     pub(crate) fn abandon(&self) {
         self.work.abandon();
-        let unproved = std::mem::take(&mut *self.unproved());
+        let unproved = std::mem::take(&mut *lock(&self.unproved));
         drop(unproved);
     }
 
     /// Begins another piece of work on the partition, such as a repair.
     pub(crate) fn begin_work(&self) -> Result<PartitionWork, LeadershipLost> {
         self.ask(Duration::ZERO)?;
-        let counted = self.others().clone().ok_or_else(ended)?;
+        let counted = lock(&self.others).clone().ok_or_else(ended)?;
         let guard = Some(self.work.begin_another()?);
         Ok(PartitionWork { guard, unproved: Arc::clone(&self.unproved), _counted: counted })
     }
@@ -137,25 +138,17 @@ impl PartitionFence {
     /// Whether work beside the log ended with a write that may still land. The partition has not
     /// stopped for certain then, even if its log has.
     pub(crate) fn has_unproved_work(&self) -> bool {
-        !self.unproved().is_empty()
+        !lock(&self.unproved).is_empty()
     }
 
     /// Refuses further work beside the log, if none is under way. Returns whether none is.
     pub(crate) fn end_other_work(&self) -> bool {
-        let mut others = self.others();
+        let mut others = lock(&self.others);
         let is_idle = others.as_ref().is_none_or(|counted| Arc::strong_count(counted) == 1);
         if is_idle {
             *others = None;
         }
         is_idle
-    }
-
-    fn unproved(&self) -> MutexGuard<'_, Vec<WorkGuard>> {
-        self.unproved.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn others(&self) -> MutexGuard<'_, Option<Arc<()>>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ask(&self, timeout: Duration) -> Result<(), LeadershipLost> {
@@ -189,32 +182,28 @@ impl HeldGuard {
         HeldGuard(Mutex::new(Some(work)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<WorkGuard>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn finish(&self) {
         // The lock is released first: the end of a guard takes locks of the leadership.
-        let work = self.lock().take();
+        let work = lock(&self.0).take();
         if let Some(work) = work {
             work.finish();
         }
     }
 
     fn abandon(&self) {
-        let work = self.lock().take();
+        let work = lock(&self.0).take();
         drop(work);
     }
 
     fn begin_another(&self) -> Result<WorkGuard, LeadershipLost> {
-        match &*self.lock() {
+        match &*lock(&self.0) {
             Some(work) => work.begin_another().map_err(|lost| LeadershipLost(lost.to_string())),
             None => Err(ended()),
         }
     }
 
     fn ask(&self, timeout: Duration) -> Result<(), LeadershipLost> {
-        match &*self.lock() {
+        match &*lock(&self.0) {
             Some(work) => work.may_send(timeout).map_err(|lost| LeadershipLost(lost.to_string())),
             None => Err(ended()),
         }

@@ -5,12 +5,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::{Clock, Instant};
 use sysvvm::{
     OperatorOrder, OrderId,
@@ -83,12 +84,12 @@ impl Membership {
     }
 
     pub(crate) fn wishes(&self) -> MutexGuard<'_, Wishes> {
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.wishes)
     }
 
     /// Returns the orders to this node that it did not return before.
     fn new_orders(&self, now: Instant, orders: &[(OrderId, OperatorOrder)]) -> Vec<OperatorOrder> {
-        let mut obeyed = self.obeyed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut obeyed = lock(&self.obeyed);
         // A plain read may lack an order that the read before had and the next read has again.
         obeyed.retain(|_, at| now.saturating_since(*at) < OBEYED_FOR);
         let to_me = orders.iter().filter(|(_, order)| match *order {

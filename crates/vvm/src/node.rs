@@ -3,10 +3,11 @@
 use std::{
     net::SocketAddr,
     num::NonZeroU32,
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, RwLock},
     time::Duration,
 };
 
+use base::locks::{lock, read, write};
 use clock::{Clock, Instant};
 use ielections::{Incarnation, Seat};
 use istorage::KeyspaceName;
@@ -142,7 +143,7 @@ impl Node {
 
     /// The stage of the node.
     pub fn stage(&self) -> Stage {
-        let stage = *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let stage = *lock(&self.0.stage);
         // Partitions recover and stall by themselves, so the stage of a leading node follows from
         // their status.
         let recovers = |app: &App| {
@@ -162,7 +163,7 @@ impl Node {
     }
 
     pub(crate) fn set_stage(&self, stage: Stage) {
-        *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+        *lock(&self.0.stage) = stage;
     }
 
     /// The applications of the node.
@@ -361,12 +362,12 @@ impl Node {
     /// Notes that the task that owns partitions works, and beats again by a time; `None` when it
     /// has ended.
     pub(crate) fn note_beat(&self, next: Option<Instant>) {
-        *self.0.beat.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        *lock(&self.0.beat) = next;
     }
 
     /// Whether the task that owns partitions works.
     pub(crate) fn owns_partitions(&self) -> bool {
-        self.0.beat.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        lock(&self.0.beat).is_some()
     }
 
     /// The number of partitions on this node that take no more commands now, because too many
@@ -391,16 +392,16 @@ impl Node {
     /// Whether the node can go on leading. An owner that is alive and does nothing would keep its
     /// partitions for ever.
     pub(crate) fn is_healthy(&self) -> bool {
-        let beat = *self.0.beat.lock().unwrap_or_else(PoisonError::into_inner);
+        let beat = *lock(&self.0.beat);
         beat.is_none_or(|next| self.0.clock.now() < next)
     }
 
     pub(crate) fn set_fence(&self, fence: Option<(Seat, Arc<LeaseFence>)>) {
-        *self.0.fence.write().unwrap_or_else(PoisonError::into_inner) = fence;
+        *write(&self.0.fence) = fence;
     }
 
     fn fence(&self) -> Option<(Seat, Arc<LeaseFence>)> {
-        self.0.fence.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.0.fence).clone()
     }
 
     /// The full status of the node.

@@ -4,10 +4,11 @@
 use std::{
     collections::BTreeSet,
     fmt::Display,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::Instant;
 use docnumbers::DocNumberRows;
 use eventlog::{Deployment, DeploymentError, Epoch, LogWriter, Reader, TrustLevel};
@@ -255,8 +256,7 @@ pub(crate) async fn stop_services(app: &App, partition: u16, deadline: Instant) 
     let started = app.opened.get().and_then(|served| {
         served.started().get(&partition).map(|started| Arc::clone(&started.services))
     });
-    let services =
-        started.and_then(|services| services.lock().unwrap_or_else(PoisonError::into_inner).take());
+    let services = started.and_then(|services| lock(&services).take());
     match services {
         Some(services) => services.end(&app.clock, deadline).await,
         None => true,

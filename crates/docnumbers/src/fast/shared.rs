@@ -1,7 +1,8 @@
 //! The state that the handles and the tasks of a fast series share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use base::locks::lock;
 use clock::Instant;
 use futures::{
     FutureExt,
@@ -34,7 +35,7 @@ pub(super) struct SharedSeries {
 impl SharedSeries {
     pub(super) fn held(&self) -> MutexGuard<'_, HeldCounters> {
         // No code that holds the lock leaves the state half changed.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     /// Starts a task that ends with the series. The output is `None` if the task ended early.
@@ -161,7 +162,7 @@ impl SharedSeries {
             // The runtime may have ended.
             task.map(move |end| end.unwrap_or(lost)).boxed().shared()
         };
-        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closing = lock(&self.closing);
         closing.get_or_insert_with(start).clone()
     }
 

@@ -362,7 +362,7 @@ fn beyond_the_bound_all_leases_are_watched_from_the_beginning() {
     }
     assert_eq!(watch.expired(&row(0), now + LEASE), 1);
     watch.record(row(WATCHED_MAX), lease, now + LEASE);
-    assert_eq!(watch.leases().len(), 1);
+    assert_eq!(lock(&watch.0).len(), 1);
     assert_eq!(watch.expired(&row(0), now + LEASE), NO_VERSION);
 }
 

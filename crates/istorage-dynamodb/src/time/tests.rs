@@ -143,7 +143,7 @@ fn the_order_in_which_answers_are_noted_does_not_matter() {
     // An answer came before the known bounds were last changed, and is noted afterwards, with a
     // time that has passed.
     {
-        let mut known_now = service.followed.known();
+        let mut known_now = lock(&service.followed.known);
         known_now.at = at + 30 * MILLI;
         known_now.timelines[0].time = known.after(30 * MILLI);
     }

@@ -7,9 +7,10 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     io,
     ops::Bound,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
+use base::locks::lock;
 use redb::{BackendError, StorageBackend};
 
 /// The size of the blocks in which writes are kept.
@@ -43,7 +44,7 @@ impl<F: StorageBackend> ReadOnlyFile<F> {
         &self,
         use_overlay: impl FnOnce(&mut Overlay) -> io::Result<T>,
     ) -> io::Result<T> {
-        let mut overlay = self.overlay.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overlay = lock(&self.overlay);
         let overlay = match &mut *overlay {
             Some(overlay) => overlay,
             None => {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::{SharedRows, lock, rows::StoredRow};
+use super::{SharedRows, rows::StoredRow};
 use crate::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, ExpiringRow,
     ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,

@@ -10,10 +10,11 @@ mod rows;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use async_trait::async_trait;
+use base::locks::lock;
 use clock::{Clock, Instant};
 
 use crate::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
@@ -83,10 +84,4 @@ impl StorageDriver for MemDriver {
             lock(&rows).close();
         }
     }
-}
-
-/// Takes a lock. No code panics while it holds one of these locks. So the guarded data is whole
-/// even if the thread of a caller died.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

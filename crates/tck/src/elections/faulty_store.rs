@@ -6,11 +6,12 @@
 use std::{
     collections::HashMap,
     future::pending,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Seat, StoreError, TtlStore};
@@ -91,13 +92,9 @@ impl FaultyStore {
         Some(ObservedLease { seat, ..seen })
     }
 
-    fn state(&self) -> MutexGuard<'_, FaultState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes the next `times` calls of a kind fail.
     pub(crate) fn fail(&self, kind: StoreCallKind, fault: StoreFault, times: usize) {
-        self.state().faults.insert(kind, (fault, times));
+        lock(&self.state).faults.insert(kind, (fault, times));
     }
 
     /// Makes all calls fail until [`heal`](FaultyStore::heal).
@@ -109,32 +106,32 @@ impl FaultyStore {
     }
 
     pub(crate) fn heal(&self) {
-        self.state().faults.clear();
+        lock(&self.state).faults.clear();
     }
 
     /// Returns the number of calls that are still to fail.
     pub(crate) fn faults_left(&self) -> usize {
-        self.state().faults.values().map(|(_, times)| times).sum()
+        lock(&self.state).faults.values().map(|(_, times)| times).sum()
     }
 
     /// Sets the leadership to watch. From now on each call records whether it was made after the
     /// end of this leadership.
     pub(crate) fn look_at(&self, over: CancellationToken) {
-        self.state().over = Some(over);
+        lock(&self.state).over = Some(over);
     }
 
     pub(crate) fn calls(&self) -> Vec<RecordedCall> {
-        self.state().calls.clone()
+        lock(&self.state).calls.clone()
     }
 
     /// Forgets the recorded calls.
     pub(crate) fn forget(&self) {
-        self.state().calls.clear();
+        lock(&self.state).calls.clear();
     }
 
     fn next_fault(&self, kind: StoreCallKind) -> Option<StoreFault> {
         let at = self.clock.now();
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let after_the_end = state.over.as_ref().is_some_and(CancellationToken::is_cancelled);
         state.calls.push(RecordedCall { kind, at, after_the_end });
         let (fault, times) = state.faults.get_mut(&kind).filter(|(_, times)| *times > 0)?;

@@ -3,12 +3,13 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
 
+use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::future::{Either, select};
@@ -64,14 +65,10 @@ impl SharedContext {
         }
     }
 
-    fn keyspaces(&self) -> MutexGuard<'_, Vec<(u32, KeyspaceName)>> {
-        self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Drops the further keyspaces of one run, or those of all runs if `run` is `None`.
     pub(crate) async fn drop_keyspaces(&self, run: Option<u32>) -> Result<()> {
         let of_it = |keyspace: &mut (u32, KeyspaceName)| run.is_none_or(|run| keyspace.0 == run);
-        let keyspaces: Vec<_> = self.keyspaces().extract_if(.., of_it).collect();
+        let keyspaces: Vec<_> = lock(&self.keyspaces).extract_if(.., of_it).collect();
         let mut dropped = Ok(());
         for (_, keyspace) in keyspaces {
             // Try to drop all of them, and return the first error.
@@ -184,7 +181,7 @@ impl StorageContext {
         let number = self.shared.keyspaces_made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.shared.keyspace);
         let name = KeyspaceName::new(format!("{name:_<len$}"))?;
-        self.shared.keyspaces().push((self.run, name.clone()));
+        lock(&self.shared.keyspaces).push((self.run, name.clone()));
         Ok(name)
     }
 

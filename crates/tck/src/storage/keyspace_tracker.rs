@@ -3,11 +3,12 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use base::locks::lock;
 use clock::{Clock, Instant};
 use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 
@@ -28,7 +29,7 @@ impl KeyspaceTracker {
     /// The recorded keyspaces, which may exist.
     #[must_use]
     pub fn recorded(&self) -> Vec<KeyspaceName> {
-        self.lock().iter().cloned().collect()
+        lock(&self.0).iter().cloned().collect()
     }
 
     /// Drops the recorded keyspaces, and returns those that could not be dropped.
@@ -40,15 +41,11 @@ impl KeyspaceTracker {
         let mut left = Vec::new();
         for keyspace in self.recorded() {
             match driver.drop_keyspace(&keyspace, clock.now() + DROP).await {
-                Ok(()) => drop(self.lock().remove(&keyspace)),
+                Ok(()) => drop(lock(&self.0).remove(&keyspace)),
                 Err(error) => left.push((keyspace, error)),
             }
         }
         left
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<KeyspaceName>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,7 +63,7 @@ impl StorageDriver for TrackingDriver {
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         // Record the keyspace even if the call fails: the keyspace may have been made.
-        self.tracker.lock().insert(keyspace.clone());
+        lock(&self.tracker.0).insert(keyspace.clone());
         self.inner.create(keyspace, deadline).await
     }
 
@@ -80,7 +77,7 @@ impl StorageDriver for TrackingDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         self.inner.drop_keyspace(keyspace, deadline).await?;
-        self.tracker.lock().remove(keyspace);
+        lock(&self.tracker.0).remove(keyspace);
         Ok(())
     }
 

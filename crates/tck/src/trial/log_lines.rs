@@ -2,9 +2,10 @@
 
 use std::{
     fmt::{Debug, Write},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex},
 };
 
+use base::locks::lock;
 use tracing::{
     Dispatch, Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
@@ -39,11 +40,7 @@ impl LogLines {
     /// The lines so far.
     #[must_use]
     pub fn all(&self) -> Vec<String> {
-        self.lines().clone()
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).clone()
     }
 }
 
@@ -67,7 +64,7 @@ impl Subscriber for LogLines {
     fn event(&self, event: &Event<'_>) {
         let mut line = LogLine(event.metadata().level().to_string());
         event.record(&mut line);
-        self.lines().push(line.0);
+        lock(&self.0).push(line.0);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -1,7 +1,8 @@
 //! The tasks of repairs: a repair that has begun goes on to its end, although its caller is gone.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use base::locks::lock;
 use tokio::{
     runtime::Handle,
     sync::oneshot,
@@ -74,7 +75,7 @@ impl RepairTasks {
     ) -> (AbortHandle, oneshot::Receiver<T>) {
         let (sender, result) = oneshot::channel();
         let task = {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = lock(&self.tasks);
             while tasks.try_join_next().is_some() {}
             let task = async move {
                 let result = work.await;

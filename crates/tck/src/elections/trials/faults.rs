@@ -1,10 +1,11 @@
 //! Trials with a store that fails, hangs or answers late.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use base::locks::lock;
 use ielections::{AcquireError, GiveUpReason, LossReason};
 
 use crate::{
@@ -121,7 +122,7 @@ async fn work_that_continues_is_killed_in_time(ctx: &ElectionsContext) -> Verdic
     let kill = {
         let (killed, clock) = (Arc::clone(&killed), ctx.clock.clone());
         Arc::new(move |_: &str| {
-            *killed.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock.now());
+            *lock(&killed) = Some(clock.now());
         })
     };
     let node = ctx.node_with(1, |elections| elections.with_killer(kill))?;
@@ -129,7 +130,7 @@ async fn work_that_continues_is_killed_in_time(ctx: &ElectionsContext) -> Verdic
     let work = leadership.work()?;
     node.store.fail_all(StoreFault::Hangs);
     let kill_at = node.elections.budget().kill_at(leadership.valid_until());
-    let when = || *killed.lock().unwrap_or_else(PoisonError::into_inner);
+    let when = || *lock(&killed);
     ctx.eventually(2 * ctx.lease(), "the kill", || when().is_some()).await?;
     let late = when().unwrap_or(kill_at) - kill_at;
     let margin = ctx.timing.late_write + ctx.timing.clock_skew;

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use base::locks::lock;
 use bytes::Bytes;
 use futures::future::join_all;
 use ielections::{ConditionalOutcome, ElectionRow, Epoch, Seat, StoreError, TtlStore};
@@ -128,7 +129,7 @@ async fn nodes_that_come_and_go_never_lead_at_the_same_time(ctx: &ElectionsConte
             let dies = ctx.clock.random().is_multiple_of(8);
             let to = leadership.lost().map_or(ctx.clock.now(), |_| leadership.valid_until());
             let reign = LeadershipPeriod { seat, epoch, from, to };
-            reigns.lock().unwrap_or_else(PoisonError::into_inner).push(reign);
+            lock(&reigns).push(reign);
             if dies {
                 drop(leadership);
             } else {

@@ -3,12 +3,13 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant, WallTime};
 use futures::{
@@ -72,7 +73,7 @@ impl WrongStorage {
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, DefectMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.memory)
     }
 
     pub(super) fn next_count(&self) -> u64 {
@@ -343,7 +344,7 @@ impl WrongStorage {
             _ if self.is_stale(consistency) => {
                 let memory = Arc::clone(&self.memory);
                 all_first(rows, move |rows| {
-                    let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut memory = lock(&memory);
                     if let Some(former) = memory.ranges.insert(asked, rows.clone()) {
                         *rows = former;
                     }
