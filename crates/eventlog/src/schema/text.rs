@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::{InvalidSchema, Schema};
 use crate::{Name, QName};
 
+impl Schema {
+    /// Reads a schema from TOML. Returns the part that can be read, and all mistakes. A program
+    /// that finds more mistakes in the rest can report them together with these.
+    pub fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
+        reader::read(text)
+    }
+}
+
 /// Reads a schema from TOML.
 impl FromStr for Schema {
     type Err = InvalidSchema;

@@ -24,42 +24,39 @@ use crate::{
 /// A key and its value.
 type Entry<'t> = (Spanned<DeString<'t>>, Spanned<DeValue<'t>>);
 
-impl Schema {
-    /// Reads a schema from TOML. Returns the part that can be read, and all mistakes. A program
-    /// that finds more mistakes in the rest can report them together with these.
-    pub fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
-        let root = match DeTable::parse(text) {
-            Ok(root) => root,
-            Err(error) => {
-                let at = error.span().unwrap_or_default();
-                return (Schema::default(), vec![mistake(text, at, error.message())]);
-            }
-        };
-        let mut reader = TablesReader { text, mistakes: Vec::new(), unread: BTreeSet::new() };
-        let (mut schema, span) = (Schema::default(), root.span());
-        let mut has_tables = false;
-        for (key, value) in by_place(root.into_inner()) {
-            match &**key.get_ref() {
-                "tables" => {
-                    has_tables = true;
-                    let tables = reader.tables(value);
-                    schema.tables =
-                        tables.into_iter().map(|table| (table.name.clone(), table)).collect();
-                }
-                "sequences" => schema.sequences = reader.sequences(value),
-                _ => reader.unknown(&key, &["tables", "sequences"]),
-            }
+/// Does what [`Schema::read`] promises.
+pub(super) fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
+    let root = match DeTable::parse(text) {
+        Ok(root) => root,
+        Err(error) => {
+            let at = error.span().unwrap_or_default();
+            return (Schema::default(), vec![mistake(text, at, error.message())]);
         }
-        if !has_tables {
-            reader.note(span, "missing field `tables`");
+    };
+    let mut reader = TablesReader { text, mistakes: Vec::new(), unread: BTreeSet::new() };
+    let (mut schema, span) = (Schema::default(), root.span());
+    let mut has_tables = false;
+    for (key, value) in by_place(root.into_inner()) {
+        match &**key.get_ref() {
+            "tables" => {
+                has_tables = true;
+                let tables = reader.tables(value);
+                schema.tables =
+                    tables.into_iter().map(|table| (table.name.clone(), table)).collect();
+            }
+            "sequences" => schema.sequences = reader.sequences(value),
+            _ => reader.unknown(&key, &["tables", "sequences"]),
         }
-        let TablesReader { mut mistakes, unread, .. } = reader;
-        mistakes.extend(schema.mistakes().into_iter().filter(|mistake| match mistake {
-            InvalidSchema::UnknownTable(_, _, records) => !unread.contains(records),
-            _ => true,
-        }));
-        (schema, mistakes)
     }
+    if !has_tables {
+        reader.note(span, "missing field `tables`");
+    }
+    let TablesReader { mut mistakes, unread, .. } = reader;
+    mistakes.extend(schema.mistakes().into_iter().filter(|mistake| match mistake {
+        InvalidSchema::UnknownTable(_, _, records) => !unread.contains(records),
+        _ => true,
+    }));
+    (schema, mistakes)
 }
 
 fn mistake(text: &str, at: Range<usize>, why: impl Display) -> InvalidSchema {
