@@ -10,7 +10,7 @@ use docnumbers::{DocNumber, SeriesId};
 use eventlog::{Record, RecordId, Version, WsId};
 use isequencer::{SeqId, WsKind, standard};
 
-pub(crate) use self::draft::{EventDraft, EventHead, Numbers};
+pub(crate) use self::draft::{DraftedRows, EventDraft, EventHead, Numbers};
 pub use self::rows::MOST_ROWS;
 use crate::{HandlerError, Rejection, RejectionKind, RowChange};
 
@@ -25,7 +25,7 @@ impl fmt::Debug for CommandContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CommandContext")
             .field("ws", &self.ws())
-            .field("changes", &self.draft.changes)
+            .field("changes", &self.draft.changes())
             .finish()
     }
 }
@@ -112,11 +112,11 @@ impl CommandContext<'_> {
         &mut self,
         rows: Vec<RowChange>,
     ) -> Result<&[(RecordId, RecordId)], HandlerError> {
-        let first = self.draft.ids.len();
+        let first = self.draft.ids().len();
         // A handler may drop this future, and a part of the rows may be written then.
         let has_failed = std::mem::replace(&mut self.has_failed, true);
         rows::write(&mut self.draft, rows).await?;
         self.has_failed = has_failed;
-        Ok(&self.draft.ids[first..])
+        Ok(&self.draft.ids()[first..])
     }
 }

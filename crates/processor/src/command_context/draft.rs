@@ -1,12 +1,11 @@
 //! The draft of an event: what a command has drawn and changed so far.
 
-use std::collections::HashMap;
-
 use clock::WallTime;
 use eventlog::{
     Offset, QName, Record, RecordChange, RecordId, StoredRecord, Table, Version, WsId,
     istorage::FoundRow,
 };
+use hashbrown::HashMap;
 use isequencer::{DrawError, SeqId, WsKind};
 
 use crate::{
@@ -30,32 +29,6 @@ impl Numbers for isequencer::JoinedCommand<'_, '_> {
     }
 }
 
-/// Finds the position of an element by its id. A short list is searched element by element.
-#[derive(Debug, Default)]
-struct PositionIndex {
-    places: HashMap<RecordId, usize>,
-    /// The number of elements in the index.
-    count: usize,
-}
-
-impl PositionIndex {
-    fn find<T>(
-        &mut self,
-        all: &[T],
-        id_of: impl Fn(&T) -> RecordId,
-        id: RecordId,
-    ) -> Option<usize> {
-        const FEW: usize = 32;
-        if all.len() <= FEW {
-            return all.iter().position(|one| id_of(one) == id);
-        }
-        let new = all.iter().enumerate().skip(self.count);
-        self.places.extend(new.map(|(at, one)| (id_of(one), at)));
-        self.count = all.len();
-        self.places.get(&id).copied()
-    }
-}
-
 /// The place and the time of an event, if its command makes one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventHead {
@@ -72,41 +45,76 @@ pub(crate) struct EventDraft<'g> {
     pub(super) head: EventHead,
     pub(super) state: &'g GroupView<'g>,
     numbers: &'g mut dyn Numbers,
+    rows: DraftedRows,
+    /// The position in the changes of each record among them.
+    places: HashMap<RecordId, usize>,
+    /// The real ids of the new rows, by raw id.
+    real_ids: HashMap<RecordId, RecordId>,
+    /// The number of bytes in all rows that the command replaces.
+    bytes: usize,
+}
+
+/// The rows that a command writes.
+#[derive(Default)]
+pub(crate) struct DraftedRows {
     /// The changes that the command writes.
     pub(crate) changes: Vec<RecordChange>,
     /// The stored rows of the records that the command replaces.
     pub(crate) before: Vec<(RecordId, FoundRow)>,
     /// The raw ids of the new rows, each with its real id.
     pub(crate) ids: Vec<(RecordId, RecordId)>,
-    /// The positions in `changes`, by the id of the record.
-    changes_by_id: PositionIndex,
-    /// The positions in `ids`, by raw id.
-    ids_by_raw: PositionIndex,
-    /// The number of bytes in all rows that the command replaces.
-    bytes: usize,
 }
 
 impl<'g> EventDraft<'g> {
-    /// Creates the draft of a command that names `rows` rows.
+    /// Creates the draft of a command.
     pub(crate) fn new(
         declarations: &'g Declarations,
         head: EventHead,
         state: &'g GroupView<'g>,
         numbers: &'g mut dyn Numbers,
-        rows: usize,
     ) -> EventDraft<'g> {
         EventDraft {
             declarations,
             head,
             state,
             numbers,
-            changes: Vec::with_capacity(rows),
-            before: Vec::new(),
-            ids: Vec::with_capacity(rows),
-            changes_by_id: PositionIndex::default(),
-            ids_by_raw: PositionIndex::default(),
+            rows: DraftedRows::default(),
+            places: HashMap::new(),
+            real_ids: HashMap::new(),
             bytes: 0,
         }
+    }
+
+    /// Ends the draft.
+    pub(crate) fn into_rows(self) -> DraftedRows {
+        self.rows
+    }
+
+    pub(super) fn changes(&self) -> &[RecordChange] {
+        &self.rows.changes
+    }
+
+    /// The raw ids of the new rows, each with its real id.
+    pub(super) fn ids(&self) -> &[(RecordId, RecordId)] {
+        &self.rows.ids
+    }
+
+    pub(super) fn add_id(&mut self, raw: RecordId, id: RecordId) {
+        self.rows.ids.push((raw, id));
+        self.real_ids.insert(raw, id);
+    }
+
+    /// Adds a change of a record that no other change has. Returns its position.
+    pub(super) fn add_change(&mut self, change: RecordChange) -> usize {
+        let at = self.rows.changes.len();
+        self.places.insert(change.record.id, at);
+        self.rows.changes.push(change);
+        at
+    }
+
+    /// The record of a change. Its id stays the same.
+    pub(super) fn record_mut(&mut self, at: usize) -> &mut Record {
+        &mut self.rows.changes[at].record
     }
 
     pub(super) fn table(&self, name: &QName) -> Result<&'g Table, Rejection> {
@@ -119,8 +127,8 @@ impl<'g> EventDraft<'g> {
         &self,
         id: RecordId,
     ) -> Result<Option<(Record, Option<Version>)>, HandlerError> {
-        if let Some(change) = self.changes.iter().find(|change| change.record.id == id) {
-            return Ok(Some((change.record.clone(), None)));
+        if let Some(at) = self.place(id) {
+            return Ok(Some((self.changes()[at].record.clone(), None)));
         }
         let found = self.state.read(self.head.ws, id).await?;
         Ok(found.map(|ReadRecord { stored: StoredRecord { version, record, .. }, .. }| {
@@ -136,7 +144,7 @@ impl<'g> EventDraft<'g> {
     }
 
     /// The real id of a row: that of the new row if `id` is a raw id, else `id` itself.
-    pub(super) fn real(&mut self, id: RecordId) -> Result<RecordId, Rejection> {
+    pub(super) fn real(&self, id: RecordId) -> Result<RecordId, Rejection> {
         if id.0 > u64::from(u16::MAX) {
             return Ok(id);
         }
@@ -145,14 +153,13 @@ impl<'g> EventDraft<'g> {
     }
 
     /// The real id of the new row with this raw id.
-    pub(super) fn called(&mut self, raw: RecordId) -> Option<RecordId> {
-        let at = self.ids_by_raw.find(&self.ids, |(raw, _)| *raw, raw)?;
-        Some(self.ids[at].1)
+    pub(super) fn called(&self, raw: RecordId) -> Option<RecordId> {
+        self.real_ids.get(&raw).copied()
     }
 
     /// The position of a record among the changes.
-    pub(super) fn place(&mut self, id: RecordId) -> Option<usize> {
-        self.changes_by_id.find(&self.changes, |change| change.record.id, id)
+    pub(super) fn place(&self, id: RecordId) -> Option<usize> {
+        self.places.get(&id).copied()
     }
 
     /// Reads a record that the command replaces, and adds the record to the changes. Returns its
@@ -184,8 +191,7 @@ impl<'g> EventDraft<'g> {
         }
         // A record that an earlier command of the group wrote is not stored yet, so the record has
         // no row.
-        self.before.extend(row.map(|row| (id, row)));
-        self.changes.push(RecordChange { replaces: Some(version), record });
-        Ok(Some(self.changes.len() - 1))
+        self.rows.before.extend(row.map(|row| (id, row)));
+        Ok(Some(self.add_change(RecordChange { replaces: Some(version), record })))
     }
 }

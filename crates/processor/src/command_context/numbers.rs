@@ -87,7 +87,7 @@ impl EventDraft<'_> {
         if place.is_none() {
             self.check_never_counted(series, id).await?;
         }
-        let record = place.map(|at| &self.changes[at].record);
+        let record = place.map(|at| &self.changes()[at].record);
         let NextNumber { number, next } =
             NextNumber::of(series, self.head.ws, record, self.head.time)?;
         let (counter, period) = (number.counter, number.period.to_string());
@@ -99,13 +99,9 @@ impl EventDraft<'_> {
             warn!(ws, series, period, counter, "document numbers nearly full");
         }
         let at = place.unwrap_or_else(|| self.new_counter(series, id));
-        let fields = &mut self.changes[at].record.fields;
-        for (name, value) in [(NEXT, Value::Int64(next)), (PERIOD, Value::String(period))] {
-            match fields.get_mut(name) {
-                Some(field) => *field = value,
-                None => _ = fields.insert(known(name), value),
-            }
-        }
+        let fields = &mut self.record_mut(at).fields;
+        fields.insert(known(NEXT), Value::Int64(next));
+        fields.insert(known(PERIOD), Value::String(period));
         Ok(number)
     }
 
@@ -144,7 +140,6 @@ impl EventDraft<'_> {
         let (kind, parent) = (TableKind::Singleton, None);
         let fields = [(known(SERIES), Value::String(series.id().to_string()))].into();
         let record = Record { table: counter_name(id), kind, id, parent, is_active: true, fields };
-        self.changes.push(RecordChange { replaces: None, record });
-        self.changes.len() - 1
+        self.add_change(RecordChange { replaces: None, record })
     }
 }

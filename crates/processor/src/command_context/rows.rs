@@ -20,16 +20,16 @@ pub(super) async fn write(
     draft: &mut EventDraft<'_>,
     rows: Vec<RowChange>,
 ) -> Result<(), HandlerError> {
-    if draft.changes.len() + rows.len() > MOST_ROWS {
+    if draft.changes().len() + rows.len() > MOST_ROWS {
         let what = format!("a command writes more than {MOST_ROWS} rows");
         return Err(Rejection::new(RejectionKind::TooLarge, what).into());
     }
     // 1. All new rows get their ids, because any row may name them.
-    let (first_id, first_change) = (draft.ids.len(), draft.changes.len());
+    let (first_id, first_change) = (draft.ids().len(), draft.changes().len());
     for row in &rows {
         if let RowChange::Create { raw, table, .. } = row {
             let id = new_row::new_id(draft, *raw, table)?;
-            draft.ids.push((*raw, id));
+            draft.add_id(*raw, id);
         }
     }
     // 2. The new rows.
@@ -38,7 +38,7 @@ pub(super) async fn write(
     for row in rows {
         match row {
             RowChange::Create { table, parent, fields, .. } => {
-                let (_, id) = draft.ids[created];
+                let (_, id) = draft.ids()[created];
                 created += 1;
                 new_row::create(draft, id, table, parent, fields).await?;
             }
@@ -48,9 +48,9 @@ pub(super) async fn write(
             }
         }
     }
-    check_written_once(&draft.ids[first_id..], &updates)?;
+    check_written_once(&draft.ids()[first_id..], &updates)?;
     // The new rows are checked only now, because the parent of a row may come after the row.
-    for at in first_change..draft.changes.len() {
+    for at in first_change..draft.changes().len() {
         schema_check::check(draft, at).await?;
     }
     schema_check::check_stand(draft, first_change)?;

@@ -21,7 +21,7 @@ use crate::{
     Answer, Busy, Command, CommandContext, Done, Handler, HandlerError, MOST_RESULT_BYTES, Refused,
     Rejection, RejectionKind,
     builtin::{CREATE_WORKSPACE, NewWorkspace},
-    command_context::{EventDraft, EventHead, Numbers},
+    command_context::{DraftedRows, EventDraft, EventHead, Numbers},
     outdated::OutdatedRecord,
     partition_context::PartitionContext,
     queue::QueuedCommand,
@@ -333,7 +333,7 @@ impl CommandGroup {
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
         let view = partition.view(&self.overlay, &self.known_rows);
-        let draft = EventDraft::new(declarations, head, &view, numbers, rows.len());
+        let draft = EventDraft::new(declarations, head, &view, numbers);
         let mut context = CommandContext { draft, has_failed: false };
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };
@@ -350,8 +350,8 @@ impl CommandGroup {
                 });
             }
         };
-        let CommandContext { draft: EventDraft { changes, before, ids, .. }, has_failed } = context;
-        if has_failed {
+        let DraftedRows { changes, before, ids } = context.draft.into_rows();
+        if context.has_failed {
             let name = &command.name;
             let what = format!("the handler of {name} went on after rows could not be written");
             return Err(Rejection::new(RejectionKind::Internal, what).into());

@@ -32,10 +32,10 @@ pub(super) async fn update(
             taken.ok_or_else(|| Rejection::not_found(format!("there is no record {}", id.0)))?
         }
     };
-    if let Some(table) = table.filter(|table| *table != draft.changes[at].record.table) {
+    if let Some(table) = table.filter(|table| *table != draft.changes()[at].record.table) {
         return Err(Rejection::not_found(format!("there is no {table} {}", id.0)).into());
     }
-    let mut record = draft.changes[at].record.clone();
+    let mut record = draft.changes()[at].record.clone();
     if matches!(record.kind, TableKind::ODoc | TableKind::ORecord) {
         let what = format!("record {} belongs to an operation, and cannot change", id.0);
         return Err(Rejection::invalid(what).into());
@@ -58,6 +58,6 @@ pub(super) async fn update(
             }
         }
     }
-    draft.changes[at].record = record;
+    *draft.record_mut(at) = record;
     schema_check::check(draft, at).await
 }

@@ -63,6 +63,6 @@ pub(super) async fn create(
         Box::pin(draft.fill_numbers(table, &mut fields)).await?;
     }
     let record = Record { table: name, kind, id, parent, is_active: true, fields };
-    draft.changes.push(RecordChange { replaces: None, record });
+    draft.add_change(RecordChange { replaces: None, record });
     Ok(())
 }
