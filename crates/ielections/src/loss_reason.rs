@@ -1,29 +1,35 @@
 //! The reasons for which a leadership ended.
 
-use std::fmt;
-
 use crate::Lease;
 
 /// The reason for which a leadership ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LossReason {
     /// The lease was released: all work has stopped.
+    #[error("the lease was released")]
     Released,
     /// The leadership was dropped, or the runtime that renewed the lease was shut down. The lease
     /// is left to expire.
+    #[error("the lease is not renewed any more")]
     Dropped,
     /// The task that renews the lease panicked, in the health check or in the store.
+    #[error("the task that renews the lease panicked")]
     Panicked,
     /// The lease could not be renewed in time: the store did not answer, or this process stood
     /// still.
+    #[error("the lease could not be renewed in time")]
     Expired,
     /// The health check failed.
+    #[error("the health check failed")]
     Unhealthy,
     /// Another lease is in the seat; `None` if the bytes in the seat are not a lease.
+    #[error("{}", taken_by(.0))]
     Taken(Option<Lease>),
     /// The seat has no lease any more: another program or a person deleted the lease.
+    #[error("the lease was deleted by another program")]
     Gone,
     /// The store does not work any more.
+    #[error("permanent store error")]
     Broken,
 }
 
@@ -43,22 +49,9 @@ impl LossReason {
     }
 }
 
-impl std::error::Error for LossReason {}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LossReason::Released => f.write_str("the lease was released"),
-            LossReason::Dropped => f.write_str("the lease is not renewed any more"),
-            LossReason::Panicked => f.write_str("the task that renews the lease panicked"),
-            LossReason::Expired => f.write_str("the lease could not be renewed in time"),
-            LossReason::Unhealthy => f.write_str("the health check failed"),
-            LossReason::Taken(Some(lease)) => {
-                write!(f, "{} took the lease in epoch {}", lease.owner, lease.epoch)
-            }
-            LossReason::Taken(None) => f.write_str("the seat holds bytes that are not a lease"),
-            LossReason::Gone => f.write_str("the lease was deleted by another program"),
-            LossReason::Broken => f.write_str("permanent store error"),
-        }
+fn taken_by(lease: &Option<Lease>) -> String {
+    match lease {
+        Some(Lease { owner, epoch, .. }) => format!("{owner} took the lease in epoch {epoch}"),
+        None => "the seat holds bytes that are not a lease".to_owned(),
     }
 }

@@ -41,16 +41,9 @@ impl fmt::Debug for MemberId {
 }
 
 /// A text that is not a [`MemberId`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the id of a member: expected 32 hexadecimal digits")]
 pub struct NotAMemberId;
-
-impl fmt::Display for NotAMemberId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not the id of a member: expected 32 hexadecimal digits")
-    }
-}
-
-impl std::error::Error for NotAMemberId {}
 
 impl FromStr for MemberId {
     type Err = NotAMemberId;

@@ -26,16 +26,9 @@ impl fmt::Display for PartitionId {
 }
 
 /// A text that is not a [`PartitionId`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a partition: expected an application and a partition, as in 3/12")]
 pub struct NotAPartition;
-
-impl fmt::Display for NotAPartition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a partition: expected an application and a partition, as in 3/12")
-    }
-}
-
-impl std::error::Error for NotAPartition {}
 
 impl FromStr for PartitionId {
     type Err = NotAPartition;

@@ -1,6 +1,6 @@
 //! The reasons why a command was not done.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use eventlog::Offset;
 
@@ -89,7 +89,8 @@ fn with_colon(error: &Option<String>) -> String {
 }
 
 /// A mistake in a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Rejection {
     /// The kind of the mistake.
     pub kind: RejectionKind,
@@ -141,14 +142,6 @@ impl Rejection {
         Rejection::new(RejectionKind::Conflict, message)
     }
 }
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Rejection {}
 
 /// The reason why a handler does not do a command.
 #[derive(Debug, thiserror::Error)]
