@@ -49,11 +49,6 @@ impl AppStorage for DynamoDbStorage {
         self.0.get_batch(keys, deadline).await
     }
 
-    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        let rows = self.0.get_batch(keys, deadline).await?;
-        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
-    }
-
     fn read(&self, pkey: Bytes, range: Range, _: Consistency, page_timeout: Duration) -> RowStream {
         let rows = self.0.rows(pkey, range, page_timeout);
         rows.map_ok(|row| Row { ccols: row.ccols, value: row.value }).boxed()

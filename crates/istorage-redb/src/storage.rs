@@ -103,11 +103,6 @@ impl AppStorage for RedbStorage {
         self.rows(keys).await
     }
 
-    async fn get_values(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<Bytes>>> {
-        let rows = self.rows(keys).await?;
-        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
-    }
-
     fn read(&self, pkey: Bytes, range: Range, _: Consistency, _: Duration) -> RowStream {
         let rows = self.pages(pkey, range);
         rows.map_ok(|row| Row { ccols: row.ccols, value: row.value }).boxed()

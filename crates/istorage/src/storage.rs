@@ -120,7 +120,10 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
 
     /// Reads the values of any number of rows, as [`get_batch`](AppStorage::get_batch) reads the
     /// rows. On some storages this costs less.
-    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>>;
+    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        let rows = self.get_batch(keys, deadline).await?;
+        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
+    }
 
     /// Reads the rows of a range. Each page must arrive within `page_timeout` from the moment at
     /// which the stream asks for the page. The time that the caller takes between rows does not

@@ -153,10 +153,6 @@ impl AppStorage for MapStorage {
         self.step(|rows, now| keys.iter().map(|key| found(rows, key, now)).collect())
     }
 
-    async fn get_values(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.step(|rows, now| keys.iter().map(|key| value(rows, key, now)).collect())
-    }
-
     fn read(&self, pkey: Bytes, range: Range, _: Consistency, page: Duration) -> RowStream {
         let rows = self.ttl_read(pkey, range, page);
         rows.map_ok(|ExpiringRow { ccols, value, .. }| Row { ccols, value }).boxed()

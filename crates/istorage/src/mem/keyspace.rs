@@ -99,11 +99,6 @@ impl AppStorage for MemStorage {
         Ok(keys.iter().map(found).collect())
     }
 
-    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        let rows = self.get_batch(keys, deadline).await?;
-        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
-    }
-
     fn read(
         &self,
         pkey: Bytes,

@@ -242,11 +242,6 @@ impl AppStorage for Replicas {
         Ok(keys.iter().map(row).collect())
     }
 
-    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        let rows = self.get_batch(keys, deadline).await?;
-        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
-    }
-
     fn read(&self, pkey: Bytes, range: Range, of: Consistency, _: Duration) -> RowStream {
         let rows = self.range(pkey, range, of);
         rows.map(|row| row.map(|ExpiringRow { ccols, value, .. }| Row { ccols, value })).boxed()
