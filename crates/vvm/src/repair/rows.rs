@@ -34,7 +34,7 @@ pub struct StuckPartition {
 }
 
 /// A row that keeps a partition from working.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RowInTheWay {
     /// The name of the row, with its key.
     pub name: String,
@@ -189,13 +189,10 @@ impl RowInTheWay {
         RowInTheWay {
             name: row.to_string(),
             event,
-            number: None,
             found: found.map(|bytes| RowContent::of(row, bytes)),
             expected: expected.map(|bytes| RowContent::of(row, bytes)),
             hint: hint.map(|place| PlaceHint { ws: place.ws.0, offset: place.wlog.0 }),
             fencing: found.is_some_and(|bytes| row.hints_at_fencing(bytes)),
-            candidates: Vec::new(),
-            search: None,
             repair: match repair {
                 Repair::Mark => "mark",
                 Repair::Restore => "restore",
@@ -214,6 +211,7 @@ impl RowInTheWay {
                 }
                 Repair::OtherVersion => "run the version of the program that wrote the row",
             },
+            ..RowInTheWay::default()
         }
     }
 
@@ -228,19 +226,14 @@ impl RowInTheWay {
         let place = storage.and_then(|storage| storage.number_place(&row.key));
         RowInTheWay {
             name: with_key(&row.what, &row.key),
-            event: None,
             number: place,
             found: Some(found),
-            expected: None,
-            hint: None,
-            fencing: false,
-            candidates: Vec::new(),
-            search: None,
             repair: if place.is_some() { "number" } else { "restore" },
             advice: match place {
                 Some(_) => "restore the row from a backup, or store a safe number",
                 None => "find the writer of the row, and restore the row from a backup",
             },
+            ..RowInTheWay::default()
         }
     }
 
@@ -249,16 +242,10 @@ impl RowInTheWay {
         let found = RowContent { bytes: 0, hex: String::new(), meaning: what };
         RowInTheWay {
             name: "a part of the storage that cannot be read".to_owned(),
-            event: None,
-            number: None,
             found: Some(found),
-            expected: None,
-            hint: None,
-            fencing: false,
-            candidates: Vec::new(),
-            search: None,
             repair: "restore_storage",
             advice: "the storage itself is damaged: stop the node, restore the file of redb or the data of the server from a backup, and start the node again",
+            ..RowInTheWay::default()
         }
     }
 }
