@@ -52,7 +52,7 @@ pub(crate) async fn list_docs(api: &ApiContext, request: &ApiRequest<'_>, name: 
     let (table, ws) = (request.table(name)?, request.ws);
     let partition = owned(api, request).await?;
     let (deadline, query) = (api.deadline(request), ListQuery::of(table, request.query())?);
-    let (clock, block) = (api.node.clock(), |block| partition.block(ws, block));
+    let (clock, block) = (api.node.clock(), |block| partition.commands().block(ws, block));
     let read = || async {
         let last = partition.last_number(ws, CRECORD_ID).await.map_err(read_problem)?;
         let last = last.unwrap_or(FIRST_CRECORD_ID);
@@ -80,7 +80,7 @@ pub(crate) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Ans
     let query = DocsQuery::of(request.app.application().declarations().schema(), request.query())?;
     let records = |ids: Vec<RecordId>| {
         let partition = &partition;
-        async move { partition.records_by_ids(ws, &ids).await.map_err(read_problem) }
+        async move { partition.commands().records_by_ids(ws, &ids).await.map_err(read_problem) }
     };
     let read = || async {
         let found = api.throttle.run(read::read_docs(&query, records)).await;

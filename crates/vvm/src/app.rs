@@ -9,10 +9,8 @@ use base::locks::lock;
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
 use eventlog::{
-    Deployment, Epoch, Fence, LogWriter, Reader, RecordBlock, RecordId, StoredRecord, TrustLevel,
-    WsId,
+    Deployment, Epoch, Fence, LogWriter, Reader, RecordId, StoredRecord, TrustLevel, WsId,
 };
-use futures::Stream;
 use isequencer::SeqId;
 use processor::{Application, Commands, LogName, Partitions};
 use seqstorage::{PartitionStorage, StoredSequence};
@@ -284,40 +282,6 @@ impl LocalPartition<'_> {
             self.app.known.add(ws);
         }
         Ok(exists)
-    }
-
-    /// Reads the records of a workspace, as [`Reader::records`] does. The status of the partition
-    /// reports damaged records.
-    pub fn records(
-        &self,
-        ws: WsId,
-        from: RecordId,
-        last: RecordId,
-    ) -> impl Stream<Item = eventlog::Result<StoredRecord>> + Send + Unpin + use<> {
-        self.commands.records(ws, from, last)
-    }
-
-    /// Reads the records in a block of ids, as [`Reader::block`] does. The status of the partition
-    /// reports damaged records.
-    pub fn block(
-        &self,
-        ws: WsId,
-        block: RecordBlock,
-    ) -> impl Stream<Item = eventlog::Result<StoredRecord>> + Send + Unpin + use<> {
-        self.commands.block(ws, block)
-    }
-
-    /// Reads records by their ids, as [`Reader::records_by_ids`] does. The status of the partition
-    /// reports damaged records.
-    ///
-    /// # Errors
-    /// Those of [`Reader::record`].
-    pub async fn records_by_ids(
-        &self,
-        ws: WsId,
-        ids: &[RecordId],
-    ) -> eventlog::Result<Vec<Option<StoredRecord>>> {
-        self.commands.records_by_ids(ws, ids).await
     }
 
     /// The reader of the stored rows, including rows of events that are not applied yet.

@@ -95,7 +95,7 @@ async fn a_record_in_the_row_of_another_is_reported_in_the_status() {
     swap(&there[1], &there[0]).await;
     let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
     here.record(WsId(7), second).await.unwrap_err();
-    let list: Vec<_> = here.records(WsId(7), first, second).collect().await;
+    let list: Vec<_> = here.commands().records(WsId(7), first, second).collect().await;
     assert!(list.len() == 2 && list[0].is_ok() && list[1].is_err(), "{list:?}");
     // Commands for the intact record go on. Commands for the damaged record are refused.
     let refused = send(&node, cud(7, vec![update(second, None, "x")], soon)).await.unwrap_err();
