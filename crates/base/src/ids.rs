@@ -2,8 +2,10 @@
 
 use std::{fmt, num::NonZeroU16};
 
+use serde::{Deserialize, Serialize};
+
 /// The number of a workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct WsId(pub u64);
 
 impl WsId {
@@ -19,11 +21,11 @@ impl WsId {
 /// seat share an epoch, and a later one has a higher epoch. The same holds for the owners of a
 /// partition, whose epochs have at most 22 bits: the order of a write has room for no more. A seat
 /// and a partition count apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Epoch(pub u64);
 
 /// A place in the log of a partition or a workspace. The first is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Offset(pub u64);
 
 impl Offset {

@@ -5,11 +5,12 @@ use std::num::NonZeroU16;
 use base::{Epoch, Offset, WsId};
 use bytes::Bytes;
 use clock::WallTime;
+use serde::{Deserialize, Serialize};
 
 use crate::{QName, Record, Version};
 
 /// The place of an event in the logs, and the epoch of its leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct EventPlace {
     /// The epoch of the leader that wrote the event.
     pub epoch: Epoch,
@@ -22,7 +23,7 @@ pub struct EventPlace {
 }
 
 /// The last number that an event drew from a sequence of its workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DrawnNumber {
     /// The sequence.
     pub seq: u16,

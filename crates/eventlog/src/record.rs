@@ -66,7 +66,9 @@ pub struct Record {
 }
 
 /// The event that wrote a record last. A greater version is a later one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize, serde::Serialize,
+)]
 pub struct Version {
     /// The epoch of the event.
     pub epoch: Epoch,

@@ -11,13 +11,10 @@ use serde::{Deserialize, Serialize};
 pub use self::format::DecodeError;
 use self::format::{
     ANSWER, CHECKSUM, CORRUPTED, DEPLOYMENT, EVENT, FENCING, FORMATS, RECORD, WireAnswer,
-    WireCorrupted, WireDrawn, WireEvent, WireFencing, WirePlace, WireStored,
+    WireCorrupted, WireEvent, WireFencing, WireStored,
 };
 pub(crate) use self::{encode::Pages, format::malformed};
-use crate::{
-    DrawnNumber, Entry, Epoch, Event, EventPlace, FencingEntry, Marker, StoredAnswer, StoredRecord,
-    WsId,
-};
+use crate::{Entry, Event, EventPlace, FencingEntry, Marker, StoredAnswer, StoredRecord};
 
 impl Entry {
     /// Returns the bytes of the entry. The same entry always has the same bytes.
@@ -41,8 +38,6 @@ impl Entry {
             }
             (CORRUPTED, body) => {
                 let WireCorrupted { place, marked, drawn, bytes } = read(body)?;
-                let drawn = drawn.into_iter().map(DrawnNumber::from).collect();
-                let (place, marked) = (place.into(), Epoch(marked));
                 let bytes = Bytes::copy_from_slice(bytes);
                 Ok(Entry::Marker(Marker { place, marked, drawn, bytes }))
             }
@@ -67,9 +62,8 @@ impl Event {
 impl Marker {
     /// Returns the bytes of the marker.
     pub fn to_bytes(&self) -> Bytes {
-        let drawn = self.drawn.iter().copied().map(WireDrawn::from).collect();
-        let (place, marked) = (self.place.into(), self.marked.0);
-        write(CORRUPTED, &WireCorrupted { place, marked, drawn, bytes: &self.bytes })
+        let Marker { place, marked, drawn, bytes } = self.clone();
+        write(CORRUPTED, &WireCorrupted { place, marked, drawn, bytes: &bytes })
     }
 }
 
@@ -97,7 +91,7 @@ impl StoredRecord {
             (RECORD, body) => {
                 let WireStored { ws, version, names, record } = read(body)?;
                 let record = record.into_record(&names)?;
-                Ok(StoredRecord { ws: WsId(ws), version: version.into(), record })
+                Ok(StoredRecord { ws, version, record })
             }
             (EVENT | CORRUPTED | ANSWER | DEPLOYMENT | FENCING, _) => {
                 Err(malformed("the bytes are not a record"))
@@ -111,7 +105,7 @@ impl StoredAnswer {
     /// Returns the bytes of the answer.
     pub fn to_bytes(&self) -> Bytes {
         let StoredAnswer { place, key, body, answer } = self;
-        write(ANSWER, &WireAnswer { place: (*place).into(), key: *key, body: *body, answer })
+        write(ANSWER, &WireAnswer { place: *place, key: *key, body: *body, answer })
     }
 
     /// Reads an answer.
@@ -123,7 +117,7 @@ impl StoredAnswer {
             (ANSWER, body) => {
                 let WireAnswer { place, key, body, answer } = read(body)?;
                 let answer = Bytes::copy_from_slice(answer);
-                Ok(StoredAnswer { place: place.into(), key, body, answer })
+                Ok(StoredAnswer { place, key, body, answer })
             }
             (EVENT | CORRUPTED | RECORD | DEPLOYMENT | FENCING, _) => {
                 Err(malformed("the bytes are not an answer"))
@@ -175,8 +169,8 @@ pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(DeployedLevel, &str), Dec
 /// place is only a hint.
 pub(crate) fn place_in_damaged(bytes: &[u8]) -> Option<EventPlace> {
     let (tag, body) = bytes.split_first()?;
-    let (place, _) = postcard::take_from_bytes::<WirePlace>(body).ok()?;
-    (*tag == EVENT).then(|| place.into())
+    let (place, _) = postcard::take_from_bytes::<EventPlace>(body).ok()?;
+    (*tag == EVENT).then_some(place)
 }
 
 /// Returns the fencing entry that the bytes of a damaged entry still name. The checksum is wrong,

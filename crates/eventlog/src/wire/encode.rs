@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer, ser::SerializeTuple};
 use smallvec::SmallVec;
 
-use super::format::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
-use crate::{DrawnNumber, Event, Fields, Name, Record, RecordChange, Value, Version, WsId};
+use super::format::{CHECKSUM, EVENT, RECORD, WireIdempotency};
+use crate::{Event, Fields, Name, Record, RecordChange, Value, Version, WsId};
 
 /// The bytes of several values, one after another in one piece of memory.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Pages {
     pub(crate) fn record(&mut self, ws: WsId, version: Version, record: &Record) {
         let mut names = NameTable::default();
         names.of_record(record);
-        let body = (ws.0, WireVersion::from(version), &names.names[..], Encoded(record, &names));
+        let body = (ws, version, &names.names[..], Encoded(record, &names));
         self.write(RECORD, &body);
     }
 
@@ -143,7 +143,7 @@ impl Serialize for Encoded<'_, '_, Event> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Encoded(event, names) = self;
         let mut to = to.serialize_tuple(10)?;
-        to.serialize_element(&WirePlace::from(event.place))?;
+        to.serialize_element(&event.place)?;
         to.serialize_element(&event.time.as_micros())?;
         to.serialize_element(&event.request)?;
         to.serialize_element(&event.principal)?;
@@ -152,7 +152,7 @@ impl Serialize for Encoded<'_, '_, Event> {
         to.serialize_element(&names.number(event.command.as_str()))?;
         to.serialize_element(&RawBytes(&event.params))?;
         to.serialize_element(&Encoded(&event.changes, names))?;
-        to.serialize_element(&Encoded(&event.drawn, names))?;
+        to.serialize_element(&event.drawn)?;
         to.end()
     }
 }
@@ -160,15 +160,11 @@ impl Serialize for Encoded<'_, '_, Event> {
 impl Serialize for Encoded<'_, '_, Vec<RecordChange>> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Encoded(changes, names) = self;
-        to.collect_seq(changes.iter().map(|RecordChange { replaces, record }| {
-            (replaces.map(WireVersion::from), Encoded(record, names))
-        }))
-    }
-}
-
-impl Serialize for Encoded<'_, '_, Vec<DrawnNumber>> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.iter().copied().map(WireDrawn::from))
+        to.collect_seq(
+            changes
+                .iter()
+                .map(|RecordChange { replaces, record }| (replaces, Encoded(record, names))),
+        )
     }
 }
 

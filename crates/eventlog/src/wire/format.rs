@@ -1,5 +1,6 @@
-//! The types of the bytes of rows. These types are the format. A change of a field, of the order of
-//! fields, or of the order of an enum's values is a new version.
+//! The types of the bytes of rows. These types are the format, and so are `EventPlace`, `Version`,
+//! `DrawnNumber` and `TableKind`. A change of a field, of the order of fields, or of the order of an
+//! enum's values is a new version.
 
 use std::str::FromStr;
 
@@ -51,29 +52,9 @@ pub(crate) fn malformed(what: impl ToString) -> DecodeError {
     DecodeError::Malformed(what.to_string())
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct WirePlace {
-    pub(super) epoch: u64,
-    pub(super) plog: u64,
-    pub(super) ws: u64,
-    pub(super) wlog: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) struct WireVersion {
-    pub(super) epoch: u64,
-    pub(super) plog: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) struct WireDrawn {
-    pub(super) seq: u16,
-    pub(super) last: u64,
-}
-
 #[derive(Deserialize)]
 pub(super) struct WireEvent<'a> {
-    pub(super) place: WirePlace,
+    pub(super) place: EventPlace,
     pub(super) time: u64,
     pub(super) request: &'a str,
     pub(super) principal: &'a str,
@@ -86,7 +67,7 @@ pub(super) struct WireEvent<'a> {
     pub(super) params: &'a [u8],
     #[serde(borrow)]
     pub(super) changes: Vec<WireChange<'a>>,
-    pub(super) drawn: Vec<WireDrawn>,
+    pub(super) drawn: Vec<DrawnNumber>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,15 +79,15 @@ pub(super) struct WireIdempotency<'a> {
 
 #[derive(Deserialize)]
 pub(super) struct WireChange<'a> {
-    pub(super) replaces: Option<WireVersion>,
+    pub(super) replaces: Option<Version>,
     #[serde(borrow)]
     pub(super) record: WireRecord<'a>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct WireStored<'a> {
-    pub(super) ws: u64,
-    pub(super) version: WireVersion,
+    pub(super) ws: WsId,
+    pub(super) version: Version,
     #[serde(borrow)]
     pub(super) names: Vec<&'a str>,
     #[serde(borrow)]
@@ -115,7 +96,7 @@ pub(super) struct WireStored<'a> {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireAnswer<'a> {
-    pub(super) place: WirePlace,
+    pub(super) place: EventPlace,
     pub(super) key: [u8; 32],
     pub(super) body: [u8; 32],
     pub(super) answer: &'a [u8],
@@ -149,9 +130,9 @@ pub(super) enum WireValue<'a> {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireCorrupted<'a> {
-    pub(super) place: WirePlace,
-    pub(super) marked: u64,
-    pub(super) drawn: Vec<WireDrawn>,
+    pub(super) place: EventPlace,
+    pub(super) marked: Epoch,
+    pub(super) drawn: Vec<DrawnNumber>,
     pub(super) bytes: &'a [u8],
 }
 
@@ -167,11 +148,10 @@ impl WireEvent<'_> {
     pub(super) fn into_event(self) -> Result<Event, DecodeError> {
         let names = &self.names;
         let change = |WireChange { replaces, record }: WireChange<'_>| {
-            let replaces = replaces.map(Version::from);
             Ok(RecordChange { replaces, record: record.into_record(names)? })
         };
         Ok(Event {
-            place: self.place.into(),
+            place: self.place,
             time: WallTime::from_nanos(self.time.saturating_mul(1_000)),
             request: self.request.to_owned(),
             principal: self.principal.to_owned(),
@@ -179,7 +159,7 @@ impl WireEvent<'_> {
             command: named(names, self.command)?,
             params: Bytes::copy_from_slice(self.params),
             changes: self.changes.into_iter().map(change).collect::<Result<_, DecodeError>>()?,
-            drawn: self.drawn.into_iter().map(DrawnNumber::from).collect(),
+            drawn: self.drawn,
         })
     }
 }
@@ -236,18 +216,6 @@ where
     name.parse().map_err(malformed)
 }
 
-impl From<EventPlace> for WirePlace {
-    fn from(EventPlace { epoch, plog, ws, wlog }: EventPlace) -> WirePlace {
-        WirePlace { epoch: epoch.0, plog: plog.0, ws: ws.0, wlog: wlog.0 }
-    }
-}
-
-impl From<WirePlace> for EventPlace {
-    fn from(WirePlace { epoch, plog, ws, wlog }: WirePlace) -> EventPlace {
-        EventPlace { epoch: Epoch(epoch), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) }
-    }
-}
-
 impl From<FencingEntry> for WireFencing {
     fn from(FencingEntry { epoch, partition, plog, time }: FencingEntry) -> WireFencing {
         WireFencing { epoch: epoch.0, partition, plog: plog.0, time: time.as_micros() }
@@ -258,30 +226,6 @@ impl From<WireFencing> for FencingEntry {
     fn from(WireFencing { epoch, partition, plog, time }: WireFencing) -> FencingEntry {
         let time = WallTime::from_nanos(time.saturating_mul(1_000));
         FencingEntry { epoch: Epoch(epoch), partition, plog: Offset(plog), time }
-    }
-}
-
-impl From<Version> for WireVersion {
-    fn from(Version { epoch, plog }: Version) -> WireVersion {
-        WireVersion { epoch: epoch.0, plog: plog.0 }
-    }
-}
-
-impl From<WireVersion> for Version {
-    fn from(WireVersion { epoch, plog }: WireVersion) -> Version {
-        Version { epoch: Epoch(epoch), plog: Offset(plog) }
-    }
-}
-
-impl From<DrawnNumber> for WireDrawn {
-    fn from(DrawnNumber { seq, last }: DrawnNumber) -> WireDrawn {
-        WireDrawn { seq, last }
-    }
-}
-
-impl From<WireDrawn> for DrawnNumber {
-    fn from(WireDrawn { seq, last }: WireDrawn) -> DrawnNumber {
-        DrawnNumber { seq, last }
     }
 }
 

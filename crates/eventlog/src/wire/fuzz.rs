@@ -5,8 +5,8 @@ use fastrand::Rng;
 
 use super::{format::*, *};
 use crate::{
-    Deployment, DrawnNumber, EventPlace, Fields, Idempotency, Offset, Parent, QName, Record,
-    RecordChange, RecordId, TableKind, TrustLevel, Value, Version, deployment::BegunChange,
+    Deployment, DrawnNumber, Epoch, Fields, Idempotency, Offset, Parent, QName, Record,
+    RecordChange, RecordId, TableKind, TrustLevel, Value, Version, WsId, deployment::BegunChange,
 };
 
 /// The number of random changes of each kind of bytes.
