@@ -95,20 +95,18 @@ impl Vvm {
         clock: Clock,
         settings: NodeSettings,
     ) -> Builder {
-        let (apps, admin, services) = (Vec::new(), Vec::new(), Vec::new());
-        let (partition_services, kill, lock, requests) = (Vec::new(), None, None, None);
         Builder {
             settings,
             driver,
             clock,
-            apps,
-            admin,
-            services,
-            partition_services,
+            apps: Vec::new(),
+            admin: Vec::new(),
+            services: Vec::new(),
+            partition_services: Vec::new(),
             node_services: Vec::new(),
-            kill,
-            lock,
-            requests,
+            kill: None,
+            lock: None,
+            requests: None,
         }
     }
 
@@ -125,7 +123,7 @@ impl Vvm {
         });
         let problem = FirstProblem::default();
         let node = Node::new(
-            &settings,
+            settings.clone(),
             driver.name(),
             (apps, owner_services),
             clock.clone(),

@@ -72,19 +72,14 @@ pub struct Node(Arc<NodeInner>);
 struct NodeInner {
     clock: Clock,
     launched: Instant,
-    seats: NonZeroU32,
-    advertised: SocketAddr,
-    lease: Duration,
+    settings: NodeSettings,
     driver: &'static str,
-    system: KeyspaceName,
     apps: Vec<App>,
     partition_services: Vec<Arc<dyn PartitionService>>,
     node_services: Vec<Arc<dyn NodeService>>,
     stage: Mutex<Stage>,
     drain: Drain,
     membership: Membership,
-    cluster: Option<SocketAddr>,
-    earlier_starts: Vec<Duration>,
     /// The time by which the task that owns partitions beats again, while it runs.
     beat: Mutex<Option<Instant>>,
     fence: RwLock<Option<(Seat, Arc<LeaseFence>)>>,
@@ -95,7 +90,7 @@ struct NodeInner {
 
 impl Node {
     pub(crate) fn new(
-        settings: &NodeSettings,
+        settings: NodeSettings,
         driver: &'static str,
         (apps, (partition_services, node_services)): (Vec<AppSettings>, OwnerServices),
         clock: Clock,
@@ -106,19 +101,14 @@ impl Node {
             launched: clock.now(),
             view: ClusterView::new(clock.clone()),
             clock: clock.clone(),
-            seats: settings.seats,
-            advertised: settings.advertised,
-            lease: settings.lease.duration,
+            settings,
             driver,
-            system: settings.system.clone(),
             apps,
             partition_services,
             node_services,
             stage: Mutex::new(Stage::Opening),
             drain: Drain::new(),
             membership: Membership::new(&clock),
-            cluster: settings.cluster,
-            earlier_starts: settings.earlier_starts.clone(),
             beat: Mutex::new(None),
             fence: RwLock::new(None),
             successor_check: OnceLock::new(),
@@ -133,12 +123,12 @@ impl Node {
 
     /// The address at which clients of other nodes find this node.
     pub fn advertised(&self) -> SocketAddr {
-        self.0.advertised
+        self.0.settings.advertised
     }
 
     /// The name of the system keyspace.
     pub fn system_keyspace(&self) -> &KeyspaceName {
-        &self.0.system
+        &self.0.settings.system
     }
 
     /// The stage of the node.
@@ -204,7 +194,7 @@ impl Node {
         };
         let row = seen.owner(PartitionId { app: app.get(), partition });
         // If the answer is older than a lease lasts, another node may own the partition now.
-        let is_old = self.0.clock.now() >= seen.sent + self.0.lease;
+        let is_old = self.0.clock.now() >= seen.sent + self.0.settings.lease.duration;
         if is_old { OwnerRow { owner: None, ..row } } else { row }
     }
 
@@ -213,7 +203,7 @@ impl Node {
     pub async fn find_owner(&self, app: &App, partition: u16) -> Option<SocketAddr> {
         let report = self.0.view.get(REDIRECT_WITHIN).await;
         let owner = self.owner_in(&report, app, partition).owner?.advertised;
-        (owner != self.0.advertised).then_some(owner)
+        (owner != self.0.settings.advertised).then_some(owner)
     }
 
     /// Waits until the owner of a partition differs from `seen`, until the partition takes commands
@@ -262,10 +252,11 @@ impl Node {
 
     fn can_forward(&self) -> bool {
         let is_stopping = matches!(self.stage(), Stage::Stopping | Stage::Stopped);
-        let Some(seen) = self.0.view.last().answer.filter(|_| self.0.cluster.is_some()) else {
+        let Some(seen) = self.0.view.last().answer.filter(|_| self.0.settings.cluster.is_some())
+        else {
             return false;
         };
-        let is_old = self.0.clock.now() >= seen.sent + self.0.lease;
+        let is_old = self.0.clock.now() >= seen.sent + self.0.settings.lease.duration;
         let works = |member: &Member| {
             let leads = member.incarnation.is_some_and(|it| seen.living.contains(&it));
             member.id != self.0.membership.id()
@@ -345,17 +336,17 @@ impl Node {
     }
 
     pub(crate) fn seats(&self) -> NonZeroU32 {
-        self.0.seats
+        self.0.settings.seats
     }
 
     pub(crate) fn cluster_address(&self) -> Option<SocketAddr> {
-        self.0.cluster
+        self.0.settings.cluster
     }
 
     /// The starts of this node in the last 10 minutes, this one included.
     pub(crate) fn recent_starts(&self) -> u32 {
         let up = self.0.clock.now().saturating_since(self.0.launched);
-        let starts = self.0.earlier_starts.iter().chain([&Duration::ZERO]);
+        let starts = self.0.settings.earlier_starts.iter().chain([&Duration::ZERO]);
         starts.filter(|before| **before + up < START_COUNTS_FOR).count() as u32
     }
 
@@ -420,7 +411,7 @@ impl Node {
         let leaders = seen.answer.map(|seen| seen.leaders.clone()).unwrap_or_default();
         let storage = StorageStatus {
             driver: self.0.driver,
-            system_keyspace: self.0.system.to_string(),
+            system_keyspace: self.0.settings.system.to_string(),
             answers: last_error.is_none(),
             answer_age_ms,
             last_error,
@@ -428,8 +419,8 @@ impl Node {
         NodeStatus {
             stage: self.stage(),
             up_ms: (now - self.0.launched).as_millis() as u64,
-            advertised: self.0.advertised,
-            seats: self.0.seats.get(),
+            advertised: self.0.settings.advertised,
+            seats: self.0.settings.seats.get(),
             lead,
             leaders: leaders.iter().map(|(seat, lease)| (seat.get(), lease.owner)).collect(),
             storage,
@@ -456,7 +447,7 @@ mod tests {
         let manual = ManualClock::new(1);
         let settings = NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 1)));
         let parts = (Vec::new(), (Vec::new(), Vec::new()));
-        let node = Node::new(&settings, "mem", parts, manual.clock(), FirstProblem::default());
+        let node = Node::new(settings, "mem", parts, manual.clock(), FirstProblem::default());
         assert!(node.is_healthy(), "the task has not begun");
         node.note_beat(Some(manual.clock().now() + Duration::from_secs(6)));
         manual.advance(Duration::from_millis(5_999));
