@@ -3,8 +3,8 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use istorage::{Fault, Faulty, Guarded, Metered};
-use tck::storage::{ScratchKeyspace, WrappedSubject, trials};
+use istorage::{Guarded, Metered};
+use tck::storage::{Fault, Faulty, ScratchKeyspace, WrappedSubject, trials};
 use vvm_tests::{
     drivers::{DriverSubject, Drivers},
     subjects::Mem,

@@ -23,10 +23,11 @@ use std::{
 use clock::Clock;
 use http_admin::{AdminEndpoint, AdminSettings};
 use in_memory::{WS, node_with};
-use istorage::{CallKind, Fault, Faulty, WrappedDriver, mem::MemDriver};
+use istorage::{CallKind, WrappedDriver, mem::MemDriver};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use shop::http_client::{answer, command_path, request, try_request, workspace_path};
+use tck::storage::{Fault, Faulty};
 use tokio::runtime::Runtime;
 use vvm::{NodeSettings, Vvm};
 

@@ -13,11 +13,12 @@ use eventlog::{
     PlaceEvidence, TrustLevel,
 };
 use futures::TryStreamExt;
-use istorage::{AppStorageExt, CallKind, Fault, Faulty, SharedStorage};
+use istorage::{AppStorageExt, CallKind, SharedStorage};
 use support::{
     LEVELS, PARTITION, WS, broken, event, events, log, only_in_plog, put, record, replayed,
     storage, write,
 };
+use tck::storage::{Fault, Faulty};
 
 /// An operator marks an event, and the log is read further. The copy in the log of the workspace
 /// tells which numbers the event drew.

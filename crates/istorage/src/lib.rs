@@ -2,7 +2,7 @@
 //!
 //! [`AppStorage`] is the contract. Read it first. [`AppStorageExt`] adds the single-row calls. A
 //! [`StorageDriver`] makes and opens keyspaces. [`mem`] is the driver that keeps all rows in
-//! memory. [`Guarded`], [`Metered`] and [`Faulty`] wrap the storage of any driver. Implement
+//! memory. [`Guarded`] and [`Metered`] wrap the storage of any driver. Implement
 //! [`StorageWrapper`] for a new wrapper. A [`ReadOnlyDriver`] opens keyspaces for reading only.
 //! [`settle`] makes a conditional write, and sends it again until its outcome is known.
 //!
@@ -41,7 +41,6 @@ mod capabilities;
 mod check;
 mod driver;
 mod error;
-mod faulty;
 mod guarded;
 pub mod mem;
 mod metered;
@@ -60,7 +59,6 @@ pub use capabilities::{BatchLimits, Capabilities, RowLimits};
 pub use check::{TTL_MAX, check_conditions};
 pub use driver::{BackupStream, KeyspaceName, StorageDriver};
 pub use error::{CorruptRow, Error, ErrorKind, InvalidSetting, Result};
-pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
 pub use metered::Metered;
 pub use read_only::ReadOnlyDriver;

@@ -179,9 +179,10 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// attempt gets no answer:
     ///
     /// ```
-    /// # use istorage::{AppStorage, Conditional, Conflict, Fault, Faulty, KeyspaceName, Outcome};
+    /// # use istorage::{AppStorage, Conditional, Conflict, KeyspaceName, Outcome};
     /// # use istorage::{StorageDriver, clock::Clock, mem::MemDriver, settle::*};
     /// # use std::time::Duration;
+    /// # use tck::storage::{Fault, Faulty};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> istorage::Result<()> {
     /// # let (clock, name) = (Clock::system(), KeyspaceName::new("demo")?);

@@ -15,7 +15,7 @@ use eventlog::{
     AppRow, Entry, Epoch, FencingEntry, LogWriter, Offset, SingleNodeFence, TrustLevel, WsId,
 };
 use isequencer::standard;
-use istorage::{AppStorageExt, CallKind, Fault, Faulty};
+use istorage::{AppStorageExt, CallKind};
 use processor::{
     NotDeployable, PartitionEnd, PartitionSettings, Partitions, Refused, RejectionKind, Status,
 };
@@ -24,6 +24,7 @@ use shop::{
     LateStorage, ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, create_workspace,
     cud, sysvvm::StoredOffset,
 };
+use tck::storage::{Fault, Faulty};
 
 #[tokio::test]
 async fn a_partition_is_deployed_at_most_once_under_an_epoch() {

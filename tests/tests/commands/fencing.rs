@@ -12,11 +12,14 @@ use std::{
 use bytes::Bytes;
 use eventlog::{AppRow, Entry, Offset, WsId};
 use futures::TryStreamExt;
-use istorage::{AppStorageExt, CallKind, Fault, Faulty, Outcome, SharedStorage};
+use istorage::{AppStorageExt, CallKind, Outcome, SharedStorage};
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, RejectionKind, Status};
 use seqstorage::{MarkError, PartitionStorage};
 use shop::{LateStorage, ShopNode, StallingStorage, TestFence, article, create_workspace, cud};
-use tck::trial::{Trial, finding_of, trials};
+use tck::{
+    storage::{Fault, Faulty},
+    trial::{Trial, finding_of, trials},
+};
 
 use crate::{
     fixture::{CommandsFixture, PARTITIONS, named},

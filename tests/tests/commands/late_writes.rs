@@ -9,10 +9,13 @@ use std::{
 };
 
 use eventlog::TrustLevel;
-use istorage::{CallKind, Fault, Faulty, SharedStorage};
+use istorage::{CallKind, SharedStorage};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
 use shop::{ShopNode, StallingStorage, TestFence};
-use tck::trial::{Trial, trials};
+use tck::{
+    storage::{Fault, Faulty},
+    trial::{Trial, trials},
+};
 
 use crate::{
     fixture::CommandsFixture,

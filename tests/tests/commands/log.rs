@@ -18,12 +18,15 @@ use eventlog::{
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
 use istorage::{
-    AppStorageExt, Call, CallAnswer, CallKind, Fault, Faulty, Order, OrderedPut, Outcome,
-    SharedStorage, StorageWrapper, Write,
+    AppStorageExt, Call, CallAnswer, CallKind, Order, OrderedPut, Outcome, SharedStorage,
+    StorageWrapper, Write,
 };
 use seqstorage::PartitionStorage;
 use shop::{NarrowStorage, qname, text};
-use tck::trial::{Trial, trials};
+use tck::{
+    storage::{Fault, Faulty},
+    trial::{Trial, trials},
+};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS},

@@ -16,15 +16,18 @@ use futures::{
 };
 use isequencer::standard::WLOG_OFFSET;
 use istorage::{
-    CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, RangeRead, RowStream,
-    SharedStorage, StorageWrapper,
+    CallKind, Consistency, Key, Order, OrderedPut, RangeRead, RowStream, SharedStorage,
+    StorageWrapper,
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
     check, check_with, create_workspace, cud,
 };
-use tck::trial::{Trial, trials};
+use tck::{
+    storage::{Fault, Faulty},
+    trial::{Trial, trials},
+};
 
 use crate::{
     fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named},

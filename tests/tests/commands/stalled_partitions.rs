@@ -21,15 +21,18 @@ use futures::{
     stream,
 };
 use istorage::{
-    Call, CallAnswer, CallKind, Error, Fault, Faulty, Key, OrderedPut, RangeRead, RowStream,
-    SharedStorage, StorageWrapper, Write,
+    Call, CallAnswer, CallKind, Error, Key, OrderedPut, RangeRead, RowStream, SharedStorage,
+    StorageWrapper, Write,
 };
 use processor::{Busy, Command, FullQueue, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
     check_with, create_workspace, cud, update,
 };
-use tck::trial::{Trial, trials};
+use tck::{
+    storage::{Fault, Faulty},
+    trial::{Trial, trials},
+};
 use tokio::sync::watch;
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, WS, named};

@@ -14,15 +14,17 @@ use clock::Instant;
 use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::{join, join_all};
 use istorage::{
-    AppStorageExt, Call, CallAnswer, CallKind, Error, Fault, Faulty, SharedStorage, StorageWrapper,
-    Write,
+    AppStorageExt, Call, CallAnswer, CallKind, Error, SharedStorage, StorageWrapper, Write,
 };
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
     create_workspace, cud, new_row,
 };
-use tck::trial::{Trial, trials};
+use tck::{
+    storage::{Fault, Faulty},
+    trial::{Trial, trials},
+};
 use tokio::task::JoinSet;
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};

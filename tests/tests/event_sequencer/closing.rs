@@ -9,10 +9,13 @@ use std::{
 };
 
 use isequencer::{CloseError, SequenceStatus, Unflushed, standard::RECORD_ID};
-use istorage::{Fault, Faulty, SharedStorage};
+use istorage::SharedStorage;
 use seqstorage::PartitionStorage;
 use shop::{StallPoint, StallingStorage};
-use tck::trial::{Trial, trials};
+use tck::{
+    storage::{Fault, Faulty},
+    trial::{Trial, trials},
+};
 
 use crate::fixture::{EventsFixture, Leader, NEVER, PATIENCE, Place, STORE, params, workspace};
 

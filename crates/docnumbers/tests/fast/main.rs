@@ -17,11 +17,9 @@ use std::{sync::Arc, time::Duration};
 use docnumbers::{
     Definition, DocNumberRows, FastSeries, FastSettings, LedgerEntry, RangeState, Series, WsId,
     clock::{Clock, Instant, ManualClock},
-    istorage::{
-        CallKind, Fault, Faulty, Guarded, KeyspaceName, SharedStorage, StorageDriver,
-        mem::MemDriver,
-    },
+    istorage::{CallKind, Guarded, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver},
 };
+use tck::storage::{Fault, Faulty};
 
 /// The time limit of a call.
 const CALL: Duration = Duration::from_secs(1);

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use docnumbers::{CounterKey, DocNumber, DocNumberError, Period, istorage::FaultRates};
+use docnumbers::{CounterKey, DocNumber, DocNumberError, Period};
 use fastrand::Rng;
 use futures::future::join_all;
+use tck::storage::FaultRates;
 
 use super::*;
 

@@ -14,11 +14,12 @@ use std::{
 use clock::Clock;
 use serde_json::{Value, json};
 use shop::http_client::{request, try_request, workspace_path};
+use tck::storage::{Fault, Faulty};
 use vvm::{
     eventlog::{AppRow, Offset, RecordId, WsId},
     istorage::{
-        CallKind, Conditional, Consistency, Fault, Faulty, KeyspaceName, SharedStorage,
-        StorageDriver, WrappedDriver, mem::MemDriver,
+        CallKind, Conditional, Consistency, KeyspaceName, SharedStorage, StorageDriver,
+        WrappedDriver, mem::MemDriver,
     },
 };
 

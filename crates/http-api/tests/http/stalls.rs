@@ -14,14 +14,17 @@ use clock::{Clock, Instant};
 use http_api::{HttpApi, HttpApiSettings};
 use serde_json::Value;
 use shop::http_client::{command_path, request, workspace_path};
-use tck::trial::free_address;
+use tck::{
+    storage::{Fault, Faulty},
+    trial::free_address,
+};
 use tokio::task::spawn_blocking;
 use vvm::{
     Launched, NodeSettings,
     ielections::Timing,
     istorage::{
-        Call, CallAnswer, CallKind, Fault, Faulty, Result, SharedStorage, StorageWrapper,
-        WrappedDriver, mem::MemDriver,
+        Call, CallAnswer, CallKind, Result, SharedStorage, StorageWrapper, WrappedDriver,
+        mem::MemDriver,
     },
 };
 

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, TryStreamExt};
 use istorage::{
-    AppStorage, AppStorageExt, CallKind, Conditional, Consistency, ErrorKind, Fault, FaultRates,
-    Faulty, Guarded, Key, Outcome, Put, Range, SharedStorage,
+    AppStorage, AppStorageExt, CallKind, Conditional, Consistency, ErrorKind, Guarded, Key,
+    Outcome, Put, Range, SharedStorage,
     settle::{SettleLimits, write_if_settled},
 };
+use tck::storage::{Fault, FaultRates, Faulty};
 
 fn key(ccols: &'static str) -> Key {
     Key::new("p", ccols)

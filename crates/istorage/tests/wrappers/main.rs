@@ -7,3 +7,4 @@ mod faults;
 mod fixture;
 mod metered;
 mod passing;
+mod read_only;

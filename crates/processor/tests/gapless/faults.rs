@@ -7,7 +7,8 @@ use std::{
 };
 
 use clock::{Clock, ManualClock};
-use istorage::{CallKind, Fault};
+use istorage::CallKind;
+use tck::storage::Fault;
 
 /// Random numbers that follow from a seed.
 #[derive(Clone, Debug)]

@@ -7,12 +7,13 @@ use std::sync::{
 
 use eventlog::{AppRow, Offset, WsId};
 use isequencer::WsKind;
-use istorage::{AppStorageExt, CallKind, Consistency, Fault, Faulty, Outcome};
+use istorage::{AppStorageExt, CallKind, Consistency, Outcome};
 use processor::{
     Application, Declarations, Refused, Rejection, RejectionKind, RowChange, SeriesPolicy,
     docnumbers::{Definition, Series},
 };
 use shop::{ShopNode, ShopNodeSettings, create_workspace, new_row, text};
+use tck::storage::{Fault, Faulty};
 
 use crate::{
     rules::rejected,

@@ -8,12 +8,13 @@ use std::{
 
 use clock::ManualClock;
 use eventlog::{RecordId, TrustLevel, Value, WsId};
-use istorage::{Faulty, Guarded, KeyspaceName, SharedStorage, mem::MemDriver};
+use istorage::{Guarded, KeyspaceName, SharedStorage, mem::MemDriver};
 use processor::{Application, Command, Done, Refused, RowChange};
 use shop::{
     AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, check, create_workspace, cud, new_row,
     qname, text,
 };
+use tck::storage::Faulty;
 
 use crate::{faults::FaultScript, numbers_of_log::LogNumbers};
 

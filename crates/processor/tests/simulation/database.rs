@@ -14,10 +14,11 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 use eventlog::Epoch;
 use istorage::{
-    CallKind, Conditional, Consistency, Fault, FaultRates, Faulty, Guarded, Key, KeyspaceName,
-    Result, SharedStorage, StorageDriver, mem::MemDriver,
+    CallKind, Conditional, Consistency, Guarded, Key, KeyspaceName, Result, SharedStorage,
+    StorageDriver, mem::MemDriver,
 };
 use shop::WriteSteps;
+use tck::storage::{Fault, FaultRates, Faulty};
 
 use crate::{
     call_turns::CallTurns,

@@ -3,9 +3,9 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use eventlog::TrustLevel;
-use istorage::FaultRates;
 use processor::PartitionSettings;
 use shop::{ShopNodeSettings, WriteSteps};
+use tck::storage::FaultRates;
 
 use crate::{call_turns::Dice, defects::Defect};
 

@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use clock::{ManualClock, WallTime};
 use futures::FutureExt;
-use istorage::{CallKind, ErrorKind, Fault, Faulty, KeyspaceName, StorageDriver, mem::MemDriver};
+use istorage::{CallKind, ErrorKind, KeyspaceName, StorageDriver, mem::MemDriver};
 use ownership::{OwnerEpoch, PartitionId};
+use tck::storage::{Fault, Faulty};
 
 use super::*;
 use crate::Error;

@@ -8,9 +8,10 @@ use std::{
 
 use clock::ManualClock;
 use istorage::{
-    AppStorageExt, Call, CallAnswer, CallKind, Fault, Faulty, KeyspaceName, StorageDriver,
-    StorageWrapper, mem::MemDriver,
+    AppStorageExt, Call, CallAnswer, CallKind, KeyspaceName, StorageDriver, StorageWrapper,
+    mem::MemDriver,
 };
+use tck::storage::{Fault, Faulty};
 
 use super::*;
 

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use ielections::{Epoch, Seat, TtlStore};
-use istorage::{CallKind, Fault, Faulty, KeyspaceName, StorageDriver, mem::MemDriver};
+use istorage::{CallKind, KeyspaceName, StorageDriver, mem::MemDriver};
 use ownership::{Owner, OwnerEpoch};
+use tck::storage::{Fault, Faulty};
 
 use super::*;
 use crate::ElectionRows;

@@ -3,9 +3,8 @@ use std::{num::NonZeroU16, time::Duration};
 use bytes::Bytes;
 use clock::ManualClock;
 use futures::FutureExt;
-use istorage::{
-    AppStorageExt, CallKind, Consistency, ErrorKind, Fault, Faulty, Key, Put, mem::MemDriver,
-};
+use istorage::{AppStorageExt, CallKind, Consistency, ErrorKind, Key, Put, mem::MemDriver};
+use tck::storage::{Fault, Faulty};
 
 use super::{registry::keyspace_name, *};
 use crate::{AppName, Error, entry::InitState, layout};

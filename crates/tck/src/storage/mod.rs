@@ -14,10 +14,13 @@
 //!
 //! The trials are proved, too: [`wrong`] has deliberately wrong storages, and each trial fails on
 //! at least one of them.
+//!
+//! For suites of your own, [`Faulty`] puts faults in front of any storage.
 
 mod answers;
 mod client;
 mod context;
+mod faulty;
 mod keyspace_tracker;
 mod scratch;
 mod subject;
@@ -26,6 +29,7 @@ mod wrapped;
 pub mod wrong;
 
 pub use context::StorageContext;
+pub use faulty::{Fault, FaultRates, Faulty};
 pub use keyspace_tracker::KeyspaceTracker;
 pub use scratch::ScratchKeyspace;
 pub use subject::{Scale, Subject};

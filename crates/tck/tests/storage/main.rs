@@ -8,10 +8,12 @@ mod table;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use clock::{Clock, ManualClock};
-use istorage::{CallKind, Fault, Faulty, Result, StorageDriver, mem::MemDriver};
+use istorage::{CallKind, Result, StorageDriver, mem::MemDriver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tck::{
-    storage::{Scale, ScratchKeyspace, Subject, WrappedSubject, trials, wrong::Defect},
+    storage::{
+        Fault, Faulty, Scale, ScratchKeyspace, Subject, WrappedSubject, trials, wrong::Defect,
+    },
     trial::{self, Conclusion, Progress, Report, TrialRunner, run_all},
 };
 use tokio::runtime::Handle;

@@ -13,12 +13,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{ConditionalOutcome, ElectionRow, Seat, Timing, TtlStore};
-use istorage::{
-    CallKind, Error, Fault, Faulty, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver,
-};
+use istorage::{CallKind, Error, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 use processor::{Command, Done, Refused};
 use shop::{StallingStorage, create_workspace, shop};
 use sysvvm::{AppName, System};
+use tck::storage::{Fault, Faulty};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};

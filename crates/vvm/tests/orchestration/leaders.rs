@@ -9,9 +9,10 @@ use std::{
 };
 
 use ielections::Timing;
-use istorage::{CallKind, Fault, Faulty, StorageDriver, WrappedDriver};
+use istorage::{CallKind, StorageDriver, WrappedDriver};
 use shop::shop;
 use sysvvm::AppName;
+use tck::storage::{Fault, Faulty};
 use vvm::{AppSettings, NodeSettings, Stage, Vvm};
 
 use crate::cluster::{Cluster, owner};

@@ -11,10 +11,11 @@ use std::{
 use clock::{Clock, Instant};
 use eventlog::Schema;
 use istorage::{
-    Call, CallAnswer, Conditional, Error, Fault, Result, SharedStorage, StorageWrapper, Write,
+    Call, CallAnswer, Conditional, Error, Result, SharedStorage, StorageWrapper, Write,
 };
 use processor::{Application, Declarations, SeriesPolicy};
 use sysvvm::{AppName, ownership::MemberState};
+use tck::storage::Fault;
 use vvm::{
     AppSettings, Builder, ClusterOrder, Launched, MemberStatus, NodeSettings, Problem, Stage,
     docnumbers::{Definition, DocNumberError, FastSeries, FastSettings, Series, WsId},

@@ -11,8 +11,8 @@ use clock::Instant;
 use eventlog::WsId;
 use ielections::{ElectionRow, Epoch, Incarnation, Lease, Seat, TtlStore};
 use istorage::{
-    AppStorageExt, Call, CallAnswer, Consistency, Error, Fault, Key, KeyspaceName, Result,
-    SharedStorage, StorageDriver, StorageWrapper, WrappedDriver, Write,
+    AppStorageExt, Call, CallAnswer, Consistency, Error, Key, KeyspaceName, Result, SharedStorage,
+    StorageDriver, StorageWrapper, WrappedDriver, Write,
 };
 use shop::{article, create_workspace, cud, shop};
 use sysvvm::{
@@ -22,6 +22,7 @@ use sysvvm::{
         PartitionId,
     },
 };
+use tck::storage::Fault;
 use vvm::{AppSettings, Launched, Problem, Stage, Vvm};
 
 use crate::cluster::{Cluster, PATIENCE, hasty, run, send};

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use eventlog::{AppRow, DamagedRow, Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
 use isequencer::standard::FIRST_CRECORD_ID;
-use istorage::{AppStorageExt, Fault};
+use istorage::AppStorageExt;
 use processor::{Busy, LogName, Refused};
 use shop::{StallPoint, article, child, cud, new_row, text, update};
 use sysvvm::AppName;
+use tck::storage::Fault;
 use vvm::{AppSettings, NumbersIn, Stage};
 
 use crate::{

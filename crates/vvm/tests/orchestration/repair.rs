@@ -6,11 +6,12 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::{AppRow, Entry, Offset, TrustLevel, WsId};
 use istorage::{
-    AppStorageExt, Call, CallAnswer, Capabilities, Fault, Key, SharedStorage, StorageWrapper,
+    AppStorageExt, Call, CallAnswer, Capabilities, Key, SharedStorage, StorageWrapper,
     WrappedDriver,
 };
 use shop::{StallPoint, article, create_workspace, cud, shop};
 use sysvvm::{AppName, NumberPlace, ownership::MemberState};
+use tck::storage::Fault;
 use vvm::{
     App, AppSettings, ClusterOrder, Launched, MarkRequest, MemberStatus, NumberRequest,
     RepairAction, RepairError, RepairNote, Stage, Vvm,

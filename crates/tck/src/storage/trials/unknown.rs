@@ -5,13 +5,14 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use istorage::{
-    CallKind, Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Outcome, SharedStorage,
+    CallKind, Conditional, ErrorKind, Guarded, Key, Outcome, SharedStorage,
     settle::{SettleLimits, write_if_settled},
 };
 
 use super::rows::{delete, insert, put, swap};
 use crate::{
     storage::{
+        Fault, Faulty,
         answers::{applied, conflicts, refused},
         client::TrialClient,
         context::StorageContext,

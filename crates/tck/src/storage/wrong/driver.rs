@@ -4,12 +4,10 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use istorage::{
-    CallKind, Error, Fault, Faulty, KeyspaceName, Result, SharedStorage, StorageDriver,
-};
+use istorage::{CallKind, Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use super::{Defect, storage::WrongStorage};
-use crate::storage::{Subject, WrappedSubject};
+use crate::storage::{Fault, Faulty, Subject, WrappedSubject};
 
 impl Defect {
     /// Puts the defect into a correct subject.

@@ -3,23 +3,18 @@
 
 mod fault;
 
-use std::{
-    fmt,
-    future::pending,
-    mem,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, future::pending, mem, sync::Mutex, time::Duration};
 
+use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture, stream::BoxStream};
-
-pub use self::fault::{Fault, FaultRates};
-use crate::{
+use istorage::{
     Call, CallAnswer, CallKind, Error, ExpiringRowStream, Outcome, PartitionStream, RangeRead,
     Result, RowStream, SharedStorage, StorageWrapper, Write,
 };
+
+pub use self::fault::{Fault, FaultRates};
 
 /// A storage that puts [`Fault`]s in front of another storage. The wrapper spawns nothing. It keeps
 /// the writes that land late, and does them when their time has come. So the seed and the clock
@@ -161,11 +156,6 @@ impl Faulty {
         };
         start.map_ok(move |()| rows).try_flatten_stream().boxed()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // If a script panics, its test fails anyway, so a poisoned lock is no further error.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl StorageWrapper for Faulty {

@@ -12,7 +12,7 @@ pub enum Fault {
     /// The write is not done, and the caller does not learn this. A read is `Unavailable`.
     NotAppliedButError,
     /// The outcome is unknown. The write lands after this time, when the wrapper is called next or
-    /// when [`land_late_writes`](crate::Faulty::land_late_writes) is called. A read is
+    /// when [`land_late_writes`](super::Faulty::land_late_writes) is called. A read is
     /// `Unavailable`.
     AppliedLate(Duration),
     /// The call is not done, and the answer is `Unavailable`.
