@@ -9,7 +9,8 @@
 //! ```
 //! use std::{sync::Arc, time::Duration};
 //!
-//! use ielections::{Elections, MemStore, Seat, Timing, clock::Clock};
+//! use ielections::{Elections, Seat, Timing, clock::Clock};
+//! use tck::elections::MemStore;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,7 +53,6 @@ mod killer;
 mod leadership;
 mod lease;
 mod loss_reason;
-mod mem;
 mod meters;
 mod observer;
 mod renewal;
@@ -69,7 +69,6 @@ pub use killer::KillFn;
 pub use leadership::{Leadership, StoppedLeadership, UnprovedStop, WorkGuard};
 pub use lease::{EpochRow, Incarnation, Lease, Seat};
 pub use loss_reason::LossReason;
-pub use mem::MemStore;
 pub use observer::{Leaders, Observer};
 pub use renewal::ReleaseOutcome;
 pub use runner::HealthCheck;

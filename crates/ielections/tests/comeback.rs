@@ -23,8 +23,9 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{
     ConditionalOutcome, ElectionRow, Elections, Epoch, Leadership, Lease, LockError, LockFile,
-    MemStore, ObservedLease, Seat, StoreError, Timing, TtlStore,
+    ObservedLease, Seat, StoreError, Timing, TtlStore,
 };
+use tck::elections::MemStore;
 use tokio::sync::Notify;
 
 const LEASE: Duration = Duration::from_secs(4);

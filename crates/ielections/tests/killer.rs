@@ -12,8 +12,9 @@ use std::{
 
 use clock::Clock;
 use ielections::{
-    ElectionRow, Elections, Leadership, LossReason, MemStore, Seat, Timing, TtlStore, WorkGuard,
+    ElectionRow, Elections, Leadership, LossReason, Seat, Timing, TtlStore, WorkGuard,
 };
+use tck::elections::MemStore;
 
 const LEASE: Duration = Duration::from_secs(4);
 const KILLED: i32 = 86;

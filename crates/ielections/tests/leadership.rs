@@ -17,9 +17,9 @@ use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
 use ielections::{
     AcquireError, ConditionalOutcome, ElectionRow, Elections, Epoch, GiveUpReason, Leadership,
-    Lease, LossReason, MemStore, ReleaseOutcome, Seat, Timing, TtlStore, UnprovedStop,
+    Lease, LossReason, ReleaseOutcome, Seat, Timing, TtlStore, UnprovedStop,
 };
-use tck::trial::LogLines;
+use tck::{elections::MemStore, trial::LogLines};
 
 const LEASE: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);

@@ -5,8 +5,9 @@
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::Clock;
-use ielections::{Elections, MemStore, Seat, Timing};
+use ielections::{Elections, Seat, Timing};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tck::elections::MemStore;
 
 /// The duration of a lease. It is long, so that no leadership is lost on a busy machine.
 const LEASE: Duration = Duration::from_secs(20);

@@ -11,14 +11,18 @@
 //!
 //! Some trials put faults between a node and the store: answers that are lost, late, or never come.
 //! The duration of leases follows from the store: see [`Suite::timing`].
+//!
+//! A [`MemStore`] is a correct store, for suites and examples of your own.
 
 mod context;
 mod faulty_store;
+mod mem_store;
 mod suite;
 mod takeover;
 mod trials;
 
 pub use context::ElectionsContext;
+pub use mem_store::MemStore;
 pub use suite::Suite;
 pub use takeover::Takeover;
 pub use trials::trials;

@@ -10,10 +10,10 @@ mod wrong_stores;
 use std::sync::Arc;
 
 use clock::Clock;
-use ielections::{MemStore, TtlStore};
+use ielections::TtlStore;
 use libtest_mimic::Arguments;
 use tck::{
-    elections::{Suite, trials},
+    elections::{MemStore, Suite, trials},
     trial::{Conclusion, TrialRunner, harness},
 };
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use ielections::{ConditionalOutcome, ElectionRow, MemStore, ObservedLease, StoreError, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
+use tck::elections::MemStore;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {

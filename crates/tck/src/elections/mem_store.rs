@@ -1,4 +1,4 @@
-//! A store in memory, for tests and for a cluster of one node.
+//! A store of elections in memory.
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
@@ -6,8 +6,7 @@ use async_trait::async_trait;
 use base::locks::lock;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-
-use crate::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
