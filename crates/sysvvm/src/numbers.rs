@@ -13,11 +13,14 @@ use clock::{Clock, Instant};
 use futures::TryStreamExt;
 use istorage::{CorruptRow, Key, Order, Range, RowsAtOnce, SharedStorage};
 
-use self::put::NumberPut;
 use crate::{AppNumber, Error, Result, layout};
 
 /// The reason why the bytes of a row are no number.
 const NO_NUMBER: &str = "is not a number of 8 bytes below 2^62";
+
+/// The number of bits of a stored offset. A row that was written conditionally has the epoch of its
+/// leader in the bits above.
+const OFFSET_BITS: u32 = 40;
 
 /// The last number given of a sequence of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,57 +264,12 @@ impl NumberRows {
     pub async fn row(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
         Ok(self.storage.get(key, istorage::Consistency::Linearizable, deadline).await?)
     }
-
-    /// Stores numbers that no event has, so that no lower ones are given. A stored number that is
-    /// higher stays. Makes the calls of [`NumberRows::store`].
-    ///
-    /// # Errors
-    /// Fails with errors of the storage and of `deadline`. Then any of them may be stored, even
-    /// later.
-    pub async fn raise<D: Future<Output = Result<Instant>>>(
-        &self,
-        numbers: &[LastNumber],
-        deadline: impl Fn() -> D,
-    ) -> Result<()> {
-        self.put_in_parts(&self.puts_of(numbers)?, &deadline).await
-    }
-
-    /// Stores numbers and the offset. The offset is stored after the storage has shown all numbers.
-    ///
-    /// Before each call of the storage, `deadline` permits the call and returns its deadline. After
-    /// a call that took a while and failed, the next calls are for fewer rows. So the numbers are
-    /// stored if the storage can do each single row within one call.
-    ///
-    /// # Errors
-    /// Fails with errors of the storage and of `deadline`. Then any part may be stored, even later,
-    /// but never the offset without its numbers.
-    pub async fn store<D: Future<Output = Result<Instant>>>(
-        &self,
-        numbers: &[LastNumber],
-        replayed: StoredOffset,
-        deadline: impl Fn() -> D,
-    ) -> Result<()> {
-        let numbers = self.puts_of(numbers)?;
-        let StoredOffset { partition, epoch, next } = replayed;
-        let offset = NumberPut::of_offset(self.keys.offset(partition), epoch, next)?;
-        self.put_in_parts(&numbers, &deadline).await?;
-        self.put_in_parts(&[offset], &deadline).await
-    }
-
-    fn puts_of(&self, numbers: &[LastNumber]) -> Result<Vec<NumberPut>> {
-        let put = |LastNumber { ws, seq, number }: &LastNumber| {
-            NumberPut::of_number(self.sequence_key(*ws, *seq), *number)
-        };
-        let mut puts = numbers.iter().map(put).collect::<Result<Vec<_>>>()?;
-        // The numbers of a workspace share a storage partition, and should be in one part.
-        puts.sort_unstable_by(NumberPut::by_key);
-        Ok(puts)
-    }
 }
 
 /// Returns the offset in the bytes of the row of a stored offset; `None` if they are no offset.
 pub fn offset_in(value: &[u8]) -> Option<u64> {
-    number_in(value).map(put::without_epoch).filter(|next| *next > 0)
+    let without_epoch = |number: u64| number & ((1 << OFFSET_BITS) - 1);
+    number_in(value).map(without_epoch).filter(|next| *next > 0)
 }
 
 /// Returns the number in the bytes of a row; `None` if they are no number.

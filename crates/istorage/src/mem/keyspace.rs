@@ -8,7 +8,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::{SharedRows, rows::StoredRow};
+use super::rows::{SharedRows, StoredRow};
 use crate::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, ExpiringRow,
     ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,

@@ -20,7 +20,7 @@ use clock::{Clock, Instant};
 use crate::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 pub use keyspace::CAPABILITIES;
 use keyspace::MemStorage;
-use rows::KeyspaceRows;
+use rows::SharedRows;
 
 /// A database in memory. Clones share the database, as the nodes of a cluster share a server.
 #[derive(Clone, Debug)]
@@ -31,7 +31,6 @@ pub struct MemDriver {
 
 /// The keyspaces, `None` once the driver is closed.
 type Keyspaces = Arc<Mutex<Option<BTreeMap<KeyspaceName, SharedRows>>>>;
-type SharedRows = Arc<Mutex<KeyspaceRows>>;
 
 impl MemDriver {
     /// An empty database. Its rows expire by `clock`.

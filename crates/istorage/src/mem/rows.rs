@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     ops::Bound,
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
@@ -26,6 +27,8 @@ pub(super) struct KeyspaceRows {
     expiring: BTreeSet<(Instant, Key)>,
     is_closed: bool,
 }
+
+pub(super) type SharedRows = Arc<Mutex<KeyspaceRows>>;
 
 /// Clustering columns with their first bytes beside them. Most comparisons need the first bytes
 /// only.

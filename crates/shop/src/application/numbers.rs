@@ -8,7 +8,7 @@ use processor::{
     docnumbers::{Definition, FastSettings, Reset, Series},
 };
 
-use super::{new_row, text};
+use super::rows::{new_row, text};
 
 /// Draws document numbers, and writes a bill with each. The params are the ids of series, with
 /// spaces between them. The result has the numbers, with spaces between them.

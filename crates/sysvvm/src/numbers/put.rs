@@ -14,7 +14,7 @@ use clock::Instant;
 use futures::{TryStreamExt, stream};
 use istorage::{Conditional, ErrorKind, FoundRow, Key, Order, OrderedPut};
 
-use super::{NO_NUMBER, NumberRows, StoredOffset, corrupt, number_in};
+use super::{LastNumber, NO_NUMBER, NumberRows, StoredOffset, corrupt, number_in};
 use crate::{Error, Result};
 
 /// The number of conditional writes that are sent at a time, each of another storage partition.
@@ -23,13 +23,9 @@ const CONDITIONAL_AT_ONCE: usize = 16;
 /// The time for which smaller parts are tried, after the last part that was stored.
 const TRY_FOR: Duration = Duration::from_secs(5);
 
-/// The number of bits of a stored offset. A row that was written conditionally has the epoch of its
-/// leader in the bits above.
-const OFFSET_BITS: u32 = 40;
-
 /// A number to be stored in a row.
 #[derive(Clone, Debug)]
-pub(super) struct NumberPut {
+struct NumberPut {
     key: Key,
     /// The bytes of the ordered write.
     value: u64,
@@ -40,14 +36,9 @@ pub(super) struct NumberPut {
     is_offset: bool,
 }
 
-/// The offset in the number of a row.
-pub(super) fn without_epoch(number: u64) -> u64 {
-    number & ((1 << OFFSET_BITS) - 1)
-}
-
 impl NumberPut {
     /// The last number of a sequence.
-    pub(super) fn of_number(key: Key, number: u64) -> Result<NumberPut> {
+    fn of_number(key: Key, number: u64) -> Result<NumberPut> {
         let order = Order::new(number)?;
         Ok(NumberPut { key, value: number, rank: number, order, is_offset: false })
     }
@@ -60,7 +51,7 @@ impl NumberPut {
     /// leader B has other events than A from 9 on, and its offset is 9, too; A's swap lands; B
     /// writes event 9, and ends before it stores its number. The next leader reads the log from
     /// 12, and gives the number again.
-    pub(super) fn of_offset(key: Key, epoch: u64, next: u64) -> Result<NumberPut> {
+    fn of_offset(key: Key, epoch: u64, next: u64) -> Result<NumberPut> {
         let order = Order::from_parts(epoch, next)?;
         Ok(NumberPut {
             key,
@@ -71,7 +62,7 @@ impl NumberPut {
         })
     }
 
-    pub(super) fn by_key(&self, other: &NumberPut) -> Ordering {
+    fn by_key(&self, other: &NumberPut) -> Ordering {
         self.key.cmp(&other.key)
     }
 
@@ -113,6 +104,52 @@ impl HiddenRow {
 }
 
 impl NumberRows {
+    /// Stores numbers that no event has, so that no lower ones are given. A stored number that is
+    /// higher stays. Makes the calls of [`NumberRows::store`].
+    ///
+    /// # Errors
+    /// Fails with errors of the storage and of `deadline`. Then any of them may be stored, even
+    /// later.
+    pub async fn raise<D: Future<Output = Result<Instant>>>(
+        &self,
+        numbers: &[LastNumber],
+        deadline: impl Fn() -> D,
+    ) -> Result<()> {
+        self.put_in_parts(&self.puts_of(numbers)?, &deadline).await
+    }
+
+    /// Stores numbers and the offset. The offset is stored after the storage has shown all numbers.
+    ///
+    /// Before each call of the storage, `deadline` permits the call and returns its deadline. After
+    /// a call that took a while and failed, the next calls are for fewer rows. So the numbers are
+    /// stored if the storage can do each single row within one call.
+    ///
+    /// # Errors
+    /// Fails with errors of the storage and of `deadline`. Then any part may be stored, even later,
+    /// but never the offset without its numbers.
+    pub async fn store<D: Future<Output = Result<Instant>>>(
+        &self,
+        numbers: &[LastNumber],
+        replayed: StoredOffset,
+        deadline: impl Fn() -> D,
+    ) -> Result<()> {
+        let numbers = self.puts_of(numbers)?;
+        let StoredOffset { partition, epoch, next } = replayed;
+        let offset = NumberPut::of_offset(self.keys.offset(partition), epoch, next)?;
+        self.put_in_parts(&numbers, &deadline).await?;
+        self.put_in_parts(&[offset], &deadline).await
+    }
+
+    fn puts_of(&self, numbers: &[LastNumber]) -> Result<Vec<NumberPut>> {
+        let put = |LastNumber { ws, seq, number }: &LastNumber| {
+            NumberPut::of_number(self.sequence_key(*ws, *seq), *number)
+        };
+        let mut puts = numbers.iter().map(put).collect::<Result<Vec<_>>>()?;
+        // The numbers of a workspace share a storage partition, and should be in one part.
+        puts.sort_unstable_by(NumberPut::by_key);
+        Ok(puts)
+    }
+
     /// Writes numbers, each in another row, in parts. If a part takes too long, the next part has
     /// half as many rows.
     ///
@@ -124,7 +161,7 @@ impl NumberRows {
     /// numbers gets no answer, and a smaller part meets a damaged row; the version returns the
     /// error of the damaged row, which leaves no write open. So the first put may land under the
     /// next leader.
-    pub(super) async fn put_in_parts<D: Future<Output = Result<Instant>>>(
+    async fn put_in_parts<D: Future<Output = Result<Instant>>>(
         &self,
         mut left: &[NumberPut],
         deadline: &impl Fn() -> D,

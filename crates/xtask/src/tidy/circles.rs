@@ -18,11 +18,15 @@ const CRATES: &[&str] = &[
     "crates/http-server",
     "crates/ielections",
     "crates/isequencer",
+    "crates/istorage",
     "crates/istorage-cassandra",
     "crates/istorage-dynamodb",
     "crates/istorage-redb",
     "crates/processor",
     "crates/seqstorage",
+    "crates/shop",
+    "crates/sysvvm",
+    "crates/tck",
 ];
 
 /// Returns the circles.
