@@ -66,7 +66,7 @@ pub(crate) async fn run(
     let deadline = clock.now() + OPEN_TIME;
     let driver = storage.open_existing(clock.clone(), deadline).await;
     let driver = driver.map_err(|error| storage.not_opened(&error, "stop the node"))?;
-    let changed = change_level(Arc::clone(&driver), clock, &settings, (&app, level), tell).await;
+    let changed = change_level(Arc::clone(&driver), clock, &settings, &app, level, tell).await;
     driver.close().await;
     let changed = changed.map_err(|error| not_changed(&app, &storage.target, &error))?;
     let target = &storage.target;

@@ -193,7 +193,7 @@ impl PlannedGroup {
         let wlog = self.logged(AppRow::Wlog(ws, wlog), event, order_of_new, mode);
         self.writes.rest.push(wlog);
         for record in &event.records {
-            self.add_record(event, (ws, record), order);
+            self.add_record(event, ws, record, order);
         }
         self.writes.rest.extend(self.rules.answer(event, order, &mut self.keys));
         Ok(())
@@ -217,12 +217,7 @@ impl PlannedGroup {
         }
     }
 
-    fn add_record(
-        &mut self,
-        event: &PreparedEvent,
-        (ws, record): (WsId, &RecordWrite),
-        order: Order,
-    ) {
+    fn add_record(&mut self, event: &PreparedEvent, ws: WsId, record: &RecordWrite, order: Order) {
         let RecordWrite { id, replaces, before, after } = record;
         let version = Version { epoch: event.epoch, plog: event.plog };
         let written = self.written.get(&(ws, *id)).copied();

@@ -131,10 +131,10 @@ impl Elections {
             }
             match step.notice {
                 Some(Notice::Leads { seat, lease, work_from, valid_until }) => {
-                    let ends = (valid_until, self.budget.kill_at(valid_until));
-                    let clock = self.clock.clone();
-                    let term = Arc::new(Term::new(seat, lease, self.lock.clone(), ends, clock));
-                    return self.lead(runner, term, work_from, step.next).await;
+                    let (lock, clock) = (self.lock.clone(), self.clock.clone());
+                    let kill_at = self.budget.kill_at(valid_until);
+                    let term = Term::new(seat, lease, lock, valid_until, kill_at, clock);
+                    return self.lead(runner, Arc::new(term), work_from, step.next).await;
                 }
                 Some(Notice::GaveUp(why)) => return Err(why.into()),
                 Some(Notice::Extended { .. } | Notice::Lost(_) | Notice::LeaseGone) | None => {}

@@ -45,7 +45,8 @@ impl Term {
         seat: Seat,
         lease: Lease,
         lock: Option<Arc<LockFile>>,
-        (valid_until, kill_at): (Instant, Instant),
+        valid_until: Instant,
+        kill_at: Instant,
         clock: Clock,
     ) -> Term {
         let state =
@@ -186,8 +187,8 @@ mod tests {
     fn term(clock: Clock) -> Term {
         let owner = ([10, 0, 0, 1], 1).into();
         let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1) };
-        let ends = (clock.now() + 2 * SECOND, clock.now() + 3 * SECOND);
-        Term::new(Seat::FIRST, lease, None, ends, clock)
+        let now = clock.now();
+        Term::new(Seat::FIRST, lease, None, now + 2 * SECOND, now + 3 * SECOND, clock)
     }
 
     #[test]

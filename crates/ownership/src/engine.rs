@@ -197,7 +197,8 @@ impl OwnershipEngine {
     pub fn ended(
         &mut self,
         now: Instant,
-        (partition, epoch): (PartitionId, OwnerEpoch),
+        partition: PartitionId,
+        epoch: OwnerEpoch,
         safe_at: Instant,
         log_epoch: OwnerEpoch,
     ) {

@@ -217,7 +217,7 @@ fn a_change_has_at_most_as_many_rows_as_the_storage_takes() {
     for partition in 0..5 {
         let (of, now) = ((id(partition), OwnerEpoch(1)), world.now);
         world.give_up(of, None);
-        world.engine.ended(now, of, now, of.1);
+        world.engine.ended(now, of.0, of.1, now, of.1);
     }
     world.calls.clear();
     world.settle();
@@ -263,7 +263,7 @@ fn a_node_whose_changes_fail_still_notices_that_it_lost_a_partition() {
         assert_eq!(world.take(&[1]), [started(1, 1)]);
         let (of, now) = ((id(0), OwnerEpoch(1)), world.now);
         world.give_up(of, None);
-        world.engine.ended(now, of, now, of.1);
+        world.engine.ended(now, of.0, of.1, now, of.1);
         world.broken = Some(broken);
         world.pass(5 * SECOND);
         assert!(world.changes().len() > 5, "the change is not sent again");
@@ -284,7 +284,7 @@ fn a_partition_with_a_damaged_row_does_not_keep_others_from_leaving() {
     for partition in 0..2 {
         let (of, now) = ((id(partition), OwnerEpoch(1)), world.now);
         world.give_up(of, Some(other()));
-        world.engine.ended(now, of, now, of.1);
+        world.engine.ended(now, of.0, of.1, now, of.1);
     }
     world.pass(SECOND);
     let _ = world.engine.notices();
@@ -343,7 +343,7 @@ fn a_partition_that_has_stopped_never_starts_again_under_its_epoch() {
     assert_eq!(world.engine.notices(), [OwnershipNotice::Stop(of.0, of.1)]);
     world.pass(3 * SECOND);
     assert_eq!(world.changes(), [] as [Vec<OwnerChange>; 0], "the partition has not stopped yet");
-    world.engine.ended(now, of, now, of.1);
+    world.engine.ended(now, of.0, of.1, now, of.1);
     world.broken = Some(OwnershipAnswer::Unknown);
     world.engine.want([id(0)]);
     world.pass(3 * SECOND);
@@ -371,8 +371,8 @@ fn the_owner_changes_only_when_nothing_can_be_sent_any_more() {
         world.give_up(of, to);
         assert_eq!(world.engine.notices(), [OwnershipNotice::Stop(of.0, of.1)]);
         let safe_at = world.now + 27 * SECOND;
-        world.engine.ended(world.now, (of.0, OwnerEpoch(2)), world.now, of.1);
-        world.engine.ended(world.now, of, safe_at, of.1);
+        world.engine.ended(world.now, of.0, OwnerEpoch(2), world.now, of.1);
+        world.engine.ended(world.now, of.0, of.1, safe_at, of.1);
         world.pass(27 * SECOND - Duration::from_nanos(1));
         assert_eq!(world.rows[&id(0)], row(1, me()));
         assert_eq!(world.engine.notices(), []);
@@ -389,7 +389,7 @@ fn a_partition_that_ended_starts_again_above_the_epoch_of_its_log_after_a_pause(
     let mut epoch = 1;
     for (pause, log_epoch, next) in [(1, 1, 2), (2, 9, 10), (4, 10, 11), (8, 3, 12), (16, 12, 13)] {
         let of = (id(0), OwnerEpoch(epoch));
-        world.engine.ended(world.now, of, world.now, OwnerEpoch(log_epoch));
+        world.engine.ended(world.now, of.0, of.1, world.now, OwnerEpoch(log_epoch));
         world.pass(pause * SECOND - Duration::from_nanos(1));
         assert_eq!(world.engine.notices(), [], "{pause}");
         world.pass(Duration::from_nanos(1));
@@ -399,7 +399,7 @@ fn a_partition_that_ended_starts_again_above_the_epoch_of_its_log_after_a_pause(
     }
     for _ in 0..5 {
         let of = (id(0), OwnerEpoch(epoch));
-        world.engine.ended(world.now, of, world.now, of.1);
+        world.engine.ended(world.now, of.0, of.1, world.now, of.1);
         world.pass(60 * SECOND);
         epoch += 1;
         assert_eq!(world.engine.notices(), [started(0, epoch)], "a pause is at most a minute");
@@ -407,7 +407,7 @@ fn a_partition_that_ended_starts_again_above_the_epoch_of_its_log_after_a_pause(
     // The partition has worked for as long as the longest pause.
     world.pass(60 * SECOND);
     let of = (id(0), OwnerEpoch(epoch));
-    world.engine.ended(world.now, of, world.now, of.1);
+    world.engine.ended(world.now, of.0, of.1, world.now, of.1);
     world.pass(SECOND);
     assert_eq!(world.engine.notices(), [started(0, epoch + 1)]);
 }
@@ -420,7 +420,7 @@ fn a_partition_that_waits_for_its_restart_can_be_given_up() {
         let mut world = working();
         let of = (id(0), OwnerEpoch(1));
         let safe_at = world.now + SECOND / 2;
-        world.engine.ended(world.now, of, safe_at, of.1);
+        world.engine.ended(world.now, of.0, of.1, safe_at, of.1);
         assert_eq!(world.engine.giving(), []);
         world.give_up(of, to);
         assert_eq!(world.engine.giving(), [GiveUp { partition: of.0, epoch: of.1, to }]);
@@ -438,7 +438,7 @@ fn a_partition_that_waits_for_its_restart_can_be_given_up() {
 fn a_partition_whose_restart_was_sent_is_not_given_up() {
     let mut world = working();
     let of = (id(0), OwnerEpoch(1));
-    world.engine.ended(world.now, of, world.now, of.1);
+    world.engine.ended(world.now, of.0, of.1, world.now, of.1);
     world.broken = Some(OwnershipAnswer::Unknown);
     world.pass(SECOND);
     world.give_up(of, Some(other()));
@@ -455,7 +455,7 @@ fn a_partition_is_on_its_way_until_its_row_has_changed() {
     let step = GiveUp { partition: of.0, epoch: of.1, to: Some(other()) };
     world.give_up(of, step.to);
     assert_eq!(world.engine.giving(), [step]);
-    world.engine.ended(world.now, of, world.now, of.1);
+    world.engine.ended(world.now, of.0, of.1, world.now, of.1);
     world.broken = Some(OwnershipAnswer::Unknown);
     world.pass(SECOND);
     // Another wish comes too late.
@@ -509,7 +509,7 @@ fn the_highest_epoch_is_never_passed() {
     let (of, now) = ((id(1), OwnerEpoch::MAX), world.now);
     world.give_up(of, Some(other()));
     let _ = world.engine.notices();
-    world.engine.ended(now, of, now, of.1);
+    world.engine.ended(now, of.0, of.1, now, of.1);
     world.pass(5 * SECOND);
     assert_eq!(world.engine.notices(), [OwnershipNotice::NoEpochLeft(id(1))]);
     assert_eq!(world.rows[&id(1)], row(last, me()));

@@ -57,14 +57,15 @@ impl LostCounters {
     pub(crate) async fn last_writer(
         &self,
         reader: &Reader,
-        (ws, id): (WsId, RecordId),
+        ws: WsId,
+        id: RecordId,
         until: Offset,
     ) -> Result<Option<Offset>> {
         let before = lock(&self.0).get(&(ws, id)).copied();
         let before = before.unwrap_or(Searched { until: Offset::FIRST, writer: None });
         let writer = match before.writer {
             Some(writer) => Some(writer),
-            None => search(reader, (ws, id), before.until, until).await?,
+            None => search(reader, ws, id, before.until, until).await?,
         };
         lock(&self.0).put((ws, id), Searched { until, writer });
         Ok(writer)
@@ -74,7 +75,8 @@ impl LostCounters {
 /// Searches the last of the events from `from` to `until`.
 async fn search(
     reader: &Reader,
-    (ws, id): (WsId, RecordId),
+    ws: WsId,
+    id: RecordId,
     from: Offset,
     until: Offset,
 ) -> Result<Option<Offset>> {

@@ -116,16 +116,16 @@ impl Vvm {
     /// Outside of a tokio runtime with timers.
     pub fn launch(self) -> Launched {
         let Builder { settings, driver, clock, apps, admin, services, kill, lock, .. } = self.0;
-        let (partition_services, requests) = (self.0.partition_services, self.0.requests);
-        let owner_services = (partition_services, self.0.node_services);
-        let (runtime, own) = requests.map_or((Handle::current(), None), |(runtime, own)| {
+        let (runtime, own) = self.0.requests.map_or((Handle::current(), None), |(runtime, own)| {
             (runtime, (!Arc::ptr_eq(&own, &driver)).then_some(own))
         });
         let problem = FirstProblem::default();
         let node = Node::new(
             settings.clone(),
             driver.name(),
-            (apps, owner_services),
+            apps,
+            self.0.partition_services,
+            self.0.node_services,
             clock.clone(),
             problem.clone(),
         );

@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    num::NonZeroU32,
     sync::Arc,
     time::Duration,
 };
@@ -119,7 +118,8 @@ pub async fn change_level(
     driver: Arc<dyn StorageDriver>,
     clock: Clock,
     settings: &NodeSettings,
-    (app, to): (&AppName, TrustLevel),
+    app: &AppName,
+    to: TrustLevel,
     tell: impl Fn(LevelStep),
 ) -> Result<ChangedLevel, ChangeLevelError> {
     let soon = || clock.now() + settings.open_within;
@@ -145,8 +145,7 @@ pub async fn change_level(
         Elections::new(Arc::clone(&store) as _, clock.clone(), settings.advertised, lease)?;
     let mut seats = Vec::new();
     let changed = async {
-        let all = (settings.seats, settings.advertised);
-        hold_all(&elections, &*store, &clock, all, &mut seats, &tell).await?;
+        hold_all(&elections, &*store, &clock, settings, &mut seats, &tell).await?;
         // The change begins before the wait. Otherwise the call could stand still after the wait, a
         // node could start, work and be killed, and nothing would wait for its late writes.
         let change = LevelChange::begin(to, &opened.storage, &clock, soon()).await?;
@@ -186,15 +185,15 @@ async fn hold_all(
     elections: &Elections,
     store: &dyn TtlStore,
     clock: &Clock,
-    (seats, own): (NonZeroU32, SocketAddr),
+    settings: &NodeSettings,
     held: &mut Vec<Leadership>,
     tell: impl Fn(LevelStep),
 ) -> Result<(), ChangeLevelError> {
     let at_most = longest_wait(elections, store, clock).await;
     let until = clock.now() + at_most;
-    let mut living = Living { own, seen: BTreeMap::new(), has_told: false };
-    while held.len() < seats.get() as usize {
-        let acquire = elections.acquire(Seat::from(seats), until);
+    let mut living = Living { own: settings.advertised, seen: BTreeMap::new(), has_told: false };
+    while held.len() < settings.seats.get() as usize {
+        let acquire = elections.acquire(Seat::from(settings.seats), until);
         let ours = held.iter().map(Leadership::seat).collect();
         let living =
             living.found(store, clock, ours, || tell(LevelStep::WaitsForLeases { at_most }));

@@ -89,7 +89,7 @@ impl Node {
             Some(seen) => {
                 let members = self.members(seen);
                 let own = self.membership().id();
-                let of_app = |app| partitions(app, seen, (own, &members));
+                let of_app = |app| partitions(app, seen, own, &members);
                 let partitions = self.apps().iter().flat_map(of_app).collect();
                 (self.statuses(seen, &members), partitions)
             }
@@ -158,7 +158,8 @@ impl Node {
 fn partitions(
     app: &App,
     seen: &ClusterSeen,
-    (own, members): (MemberId, &[Member]),
+    own: MemberId,
+    members: &[Member],
 ) -> Vec<OwnedPartitionStatus> {
     let Some(number) = app.number() else { return Vec::new() };
     let status = |partition| {

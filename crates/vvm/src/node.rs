@@ -61,9 +61,6 @@ pub enum Stage {
     Stopped,
 }
 
-/// The services of partitions and of the leadership.
-type OwnerServices = (Vec<Arc<dyn PartitionService>>, Vec<Arc<dyn NodeService>>);
-
 /// A node as its services see it. Clones are the same node.
 #[derive(Clone, Debug)]
 pub struct Node(Arc<NodeInner>);
@@ -92,7 +89,9 @@ impl Node {
     pub(crate) fn new(
         settings: NodeSettings,
         driver: &'static str,
-        (apps, (partition_services, node_services)): (Vec<AppSettings>, OwnerServices),
+        apps: Vec<AppSettings>,
+        partition_services: Vec<Arc<dyn PartitionService>>,
+        node_services: Vec<Arc<dyn NodeService>>,
         clock: Clock,
         problem: FirstProblem,
     ) -> Node {
@@ -446,8 +445,8 @@ mod tests {
     fn a_node_whose_owning_task_stands_still_is_not_healthy() {
         let manual = ManualClock::new(1);
         let settings = NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 1)));
-        let parts = (Vec::new(), (Vec::new(), Vec::new()));
-        let node = Node::new(settings, "mem", parts, manual.clock(), FirstProblem::default());
+        let (clock, problem) = (manual.clock(), FirstProblem::default());
+        let node = Node::new(settings, "mem", vec![], vec![], vec![], clock, problem);
         assert!(node.is_healthy(), "the task has not begun");
         node.note_beat(Some(manual.clock().now() + Duration::from_secs(6)));
         manual.advance(Duration::from_millis(5_999));

@@ -87,7 +87,7 @@ pub(crate) fn start_services(
         running.start(async move {
             let of = format!("seat {}", seat.number());
             let run = || service.run(seat.clone(), stop.clone());
-            keep_running((service.name(), &of), seat.node.clock(), &stop, run).await;
+            keep_running(service.name(), &of, seat.node.clock(), &stop, run).await;
         });
     }
     Ok(Some(running))

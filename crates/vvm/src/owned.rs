@@ -337,7 +337,7 @@ impl<'a> OwnedPartitions<'a> {
 
     fn push_stop(&mut self, partition: PartitionId, epoch: OwnerEpoch, times: StopTimes) {
         if let Some((app, _)) = self.all.get(&partition) {
-            self.stops.begin(self.deployer.node, app.name(), (partition, epoch), times);
+            self.stops.begin(self.deployer.node, app.name(), partition, epoch, times);
         }
     }
 
@@ -393,7 +393,7 @@ impl<'a> OwnedPartitions<'a> {
         if let Some(fence) = fence {
             self.unproved.insert(id, fence);
         }
-        self.engine.ended(now, (id, epoch), safe_at, log_epoch);
+        self.engine.ended(now, id, epoch, safe_at, log_epoch);
         Ok(())
     }
 

@@ -117,7 +117,8 @@ impl OwnedPartition {
 pub(crate) fn start_services(
     services: &[Arc<dyn PartitionService>],
     partition: &OwnedPartition,
-    (work, stop): (WorkGuard, CancellationToken),
+    work: WorkGuard,
+    stop: CancellationToken,
     runtime: &Handle,
 ) -> RunningServices {
     let mut running = RunningServices::new(work, stop, runtime.clone());
@@ -133,7 +134,7 @@ pub(crate) fn start_services(
             }
             let of = format!("partition {} of {}", partition.number, partition.app);
             let run = || service.run(partition.clone(), stop.clone());
-            keep_running((service.name(), &of), &clock, &stop, run).await;
+            keep_running(service.name(), &of, &clock, &stop, run).await;
         });
     }
     running

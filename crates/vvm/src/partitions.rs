@@ -61,7 +61,7 @@ impl Deployer<'_> {
             let app = node
                 .app(name.owner(), name.name())
                 .ok_or_else(|| Problem::Refused(format!("the node has no application `{name}`")))?;
-            let open = || open(app, &node, &system, (&owner, timeout), deadline);
+            let open = || open(app, &node, &system, &owner, timeout, deadline);
             opening::retry_until(node.clock(), deadline, open).await
         };
         let (opened, deployment, series) = clients.on_requests(opening).await?;
@@ -118,8 +118,8 @@ impl Deployer<'_> {
         let services = services_work.map(|work| {
             let node = self.node.clone();
             let owned = OwnedPartition::new(node, app, partition, Arc::clone(&fence));
-            let work = (work, self.leadership.token());
-            partition_service::start_services(services, &owned, work, &self.clients.runtime)
+            let (stop, runtime) = (self.leadership.token(), &self.clients.runtime);
+            partition_service::start_services(services, &owned, work, stop, runtime)
         });
         let services = Arc::new(Mutex::new(services));
         let started = StartedPartition { log: kept, storage, fence, services };
@@ -161,7 +161,8 @@ async fn open(
     app: &App,
     node: &Node,
     system: &System,
-    (owner, call_timeout): (&str, Duration),
+    owner: &str,
+    call_timeout: Duration,
     deadline: Instant,
 ) -> Result<(sysvvm::OpenedApp, Deployment, OpenedSeries), Problem> {
     let (name, partitions) = (app.name(), app.settings.partitions);

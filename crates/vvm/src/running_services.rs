@@ -64,7 +64,8 @@ impl RunningServices {
 /// Runs a service, again and again if it ends by itself, until `stop` is cancelled. Logs name the
 /// service and its owner.
 pub(crate) async fn keep_running<R>(
-    (service, of): (&'static str, &str),
+    service: &'static str,
+    of: &str,
     clock: &Clock,
     stop: &CancellationToken,
     run: impl Fn() -> R,

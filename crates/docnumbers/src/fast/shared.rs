@@ -89,7 +89,7 @@ impl SharedSeries {
             held.queues.leave(other);
         }
         loop {
-            if let Some(left) = held.draw((name, *place), (ws, count, step), &mut *give)? {
+            if let Some(left) = held.draw(name, *place, ws, count, step, &mut *give)? {
                 if let Some(place) = place.take() {
                     held.queues.leave(place);
                 }

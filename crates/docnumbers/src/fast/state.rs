@@ -137,8 +137,11 @@ impl HeldCounters {
     /// node holds too few values for this draw and those before it, or if a number has no text.
     pub(crate) fn draw(
         &mut self,
-        (name, place): (CounterName, Option<Place>),
-        (ws, count, step): (WsId, u64, u64),
+        name: CounterName,
+        place: Option<Place>,
+        ws: WsId,
+        count: u64,
+        step: u64,
         mut give: impl FnMut(DocNumber),
     ) -> Result<Option<u64>, RenderError> {
         let HeldCounters { day, held, queues, unissued: all_unissued, .. } = self;

@@ -282,7 +282,7 @@ impl World {
             let early = if self.mistake == Some(Mistake::ReportedTooEarly) { 400 } else { 0 };
             if task.stops_at.is_some_and(|at| now + early >= at) && !task.is_reported {
                 task.is_reported = true;
-                process.engine.ended(at(now), (*partition, task.epoch), at(now), OwnerEpoch(0));
+                process.engine.ended(at(now), *partition, task.epoch, at(now), OwnerEpoch(0));
             }
         }
     }

@@ -122,7 +122,7 @@ impl EventDraft<'_> {
         // The events of the group are not written yet.
         let stored = Offset(self.head.wlog.0 - state.overlay.events_of(ws));
         let reader = state.log.reader();
-        let writer = state.lost_counters.last_writer(reader, (ws, id), stored).await?;
+        let writer = state.lost_counters.last_writer(reader, ws, id, stored).await?;
         let Some(Offset(wlog)) = writer else { return Ok(()) };
         let (series, id, ws) = (series.id(), id.0, ws.0);
         error!(ws, %series, record = id, wlog, "counter record is missing, although the log has it");

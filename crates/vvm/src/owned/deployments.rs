@@ -31,8 +31,12 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// A partition goes to other nodes first for this time after this node could not run it.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
-/// The answer of a check: the application, and the result.
-type Checked = (u32, Result<Result<(), DeploymentError>, Problem>);
+/// The answer of a check.
+pub(super) struct CheckedApp {
+    /// The number of the application.
+    app: u32,
+    result: Result<Result<(), DeploymentError>, Problem>,
+}
 
 /// A partition that waits for the check of its application.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +62,7 @@ pub(super) struct DeploymentChecks<'a> {
     unknown: BTreeMap<u32, BTreeSet<PartitionId>>,
     /// No check begins before this time: the storage has just failed.
     rest_until: Option<Instant>,
-    checks: FuturesUnordered<BoxFuture<'a, Checked>>,
+    checks: FuturesUnordered<BoxFuture<'a, CheckedApp>>,
 }
 
 impl<'a> DeploymentChecks<'a> {
@@ -74,7 +78,7 @@ impl<'a> DeploymentChecks<'a> {
 
     /// Begins the checks that are waited for. An application has one check at a time: a partition
     /// that comes during a check waits for the next one, because the read may be older than it.
-    fn begin(&mut self, now: Instant, check: impl Fn(u32) -> Option<BoxFuture<'a, Checked>>) {
+    fn begin(&mut self, now: Instant, check: impl Fn(u32) -> Option<BoxFuture<'a, CheckedApp>>) {
         if self.rest_until.is_some_and(|until| now < until) {
             return;
         }
@@ -97,11 +101,10 @@ impl<'a> DeploymentChecks<'a> {
     ///
     /// # Cancel safety
     /// Safe: no answer is lost.
-    pub(super) async fn next(&mut self) -> (Checked, WaitingPartitions) {
+    pub(super) async fn next(&mut self) -> (CheckedApp, WaitingPartitions) {
         let Some(checked) = self.checks.next().await else { return std::future::pending().await };
-        let app = checked.0;
-        self.under_way.remove(&app);
-        let of_app = self.checking.extract_if(.., |id, _| id.app == app).collect();
+        self.under_way.remove(&checked.app);
+        let of_app = self.checking.extract_if(.., |id, _| id.app == checked.app).collect();
         (checked, of_app)
     }
 }
@@ -120,18 +123,18 @@ impl OwnedPartitions<'_> {
             // The client of requests belongs to the runtime of requests.
             let check = async move { Ok(opened.store_again(&storage, &clock, deadline).await) };
             let checked = deployer.clients.on_requests(check);
-            Some(async move { (number, checked.await) }.boxed())
+            Some(async move { CheckedApp { app: number, result: checked.await } }.boxed())
         });
     }
 
     /// Starts the partitions that waited for a check, or refuses them.
     pub(super) fn note_check(
         &mut self,
-        (number, checked): Checked,
+        CheckedApp { app: number, result }: CheckedApp,
         waiting: WaitingPartitions,
     ) -> Result<(), Problem> {
         let node = self.deployer.node;
-        match checked? {
+        match result? {
             Ok(()) => {
                 self.readmit(number);
                 for (partition, WaitingPartition { epoch, .. }) in waiting {
@@ -177,7 +180,7 @@ impl OwnedPartitions<'_> {
         let now = node.clock().now();
         for (partition, WaitingPartition { epoch, .. }) in waiting {
             // Nothing was started. The engine tries again after a pause, or gives the partition up.
-            self.engine.ended(now, (partition, epoch), now, epoch);
+            self.engine.ended(now, partition, epoch, now, epoch);
         }
         Ok(())
     }

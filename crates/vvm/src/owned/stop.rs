@@ -72,11 +72,12 @@ impl PartitionStops {
         &mut self,
         node: &Node,
         app: &AppName,
-        of: (PartitionId, OwnerEpoch),
+        id: PartitionId,
+        epoch: OwnerEpoch,
         times: StopTimes,
     ) {
-        if self.partitions.entry(app.clone()).or_default().insert(of.0.partition) {
-            self.stops.push(stop_partition(node.clone(), app.clone(), of, times).boxed());
+        if self.partitions.entry(app.clone()).or_default().insert(id.partition) {
+            self.stops.push(stop_partition(node.clone(), app.clone(), id, epoch, times).boxed());
         }
     }
 
@@ -144,7 +145,8 @@ impl StopTimes {
 async fn stop_partition(
     node: Node,
     app: AppName,
-    (id, epoch): (PartitionId, OwnerEpoch),
+    id: PartitionId,
+    epoch: OwnerEpoch,
     StopTimes { brake, late, is_move }: StopTimes,
 ) -> PartitionStop {
     let clock = node.clock();

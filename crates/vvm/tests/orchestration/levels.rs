@@ -43,7 +43,7 @@ async fn change_on(
     settings: &NodeSettings,
     tell: impl Fn(LevelStep),
 ) -> Result<ChangedLevel, ChangeLevelError> {
-    change_level(driver, cluster.clock.clone(), settings, (&app(), to), tell).await
+    change_level(driver, cluster.clock.clone(), settings, &app(), to, tell).await
 }
 
 /// A driver on which a write may land a second after it was sent.
