@@ -158,9 +158,9 @@ pub(super) fn is_secret(key: &str) -> bool {
     SECRETS.contains(&key)
 }
 
-/// Whether a line of the file may contain a secret. A URL may have a password in front of an `@`.
-pub(super) fn names_secret(line: &str) -> bool {
-    SECRETS.iter().any(|key| line.contains(key)) || line.contains('@')
+/// Whether a text may contain a secret. A URL may have a password in front of an `@`.
+pub(super) fn names_secret(text: &str) -> bool {
+    SECRETS.iter().any(|key| text.contains(key)) || text.contains('@')
 }
 
 /// A URL without the name and the password in front of its host.

@@ -170,10 +170,11 @@ fn line_and_column(text: &str, at: usize) -> [usize; 2] {
     [1 + before.matches('\n').count(), column]
 }
 
-/// Returns the text of a syntax error: with the wrong line, unless that line may contain a secret.
+/// Returns the text of a syntax error: with the wrong line, unless the file may contain a secret. A
+/// secret may have several lines, and only the first one names it.
 fn syntax_error(mut error: toml::de::Error, text: &str) -> String {
     let [line, column] = line_and_column(text, error.span().map_or(0, |span| span.start));
-    if text.lines().nth(line - 1).is_some_and(names_secret) {
+    if names_secret(text) {
         return format!("line {line}, column {column}: {}", error.message());
     }
     error.set_input(Some(text));

@@ -5,15 +5,18 @@ use super::{
     *,
 };
 
-/// A password without its closing quote was printed with its line, and a password without quotes as
-/// a number.
+/// A password without its closing quote was printed with its line, a password without quotes as a
+/// number, and of a password of several lines the line that had the error.
 #[test]
 fn an_error_shows_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
-    for line in
-        ["password = \"4711", "password = 4711", "login = { username = \"u\", password = 4711 }"]
-    {
+    for line in [
+        "password = \"4711",
+        "password = 4711",
+        "login = { username = \"u\", password = 4711 }",
+        "password = \"\"\"\n4711\"\"\"4711",
+    ] {
         let text = match line.starts_with("login") {
             true => cassandra(line),
             false => cassandra(&format!("[storage.cassandra.login]\nusername = \"u\"\n{line}")),
