@@ -34,7 +34,7 @@ pub struct StuckPartition {
 }
 
 /// A row that keeps a partition from working.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RowInTheWay {
     /// The name of the row, with its key.
     pub name: String,
@@ -178,40 +178,56 @@ impl ServedApp {
 }
 
 impl RowInTheWay {
+    /// A row with this content, and its repair. Nothing else is known of it.
+    fn new(
+        name: String,
+        found: Option<RowContent>,
+        repair: &'static str,
+        advice: &'static str,
+    ) -> RowInTheWay {
+        RowInTheWay {
+            name,
+            event: None,
+            number: None,
+            found,
+            expected: None,
+            repair,
+            advice,
+            hint: None,
+            fencing: false,
+            candidates: Vec::new(),
+            search: None,
+        }
+    }
+
     fn of_row(
         row: AppRow,
         found: Option<&Bytes>,
         expected: Option<&Bytes>,
         repair: Repair,
     ) -> RowInTheWay {
-        let event = if let AppRow::Plog(_, offset) = row { Some(offset.0) } else { None };
+        let (repair, advice) = match repair {
+            Repair::Mark => ("mark", "restore the row, or mark the event"),
+            Repair::Restore => ("restore", "restore the row"),
+            Repair::Remove => {
+                ("remove", "the row contradicts the log: find its writer, and remove the row")
+            }
+            Repair::PutBack => (
+                "put_back",
+                "the row contradicts the log: find its writer, and put back the former bytes of the record",
+            ),
+            Repair::OtherVersion => {
+                ("other_version", "run the version of the program that wrote the row")
+            }
+        };
+        let content = |bytes: &Bytes| RowContent::of(row, bytes);
         let hint = found.and_then(|bytes| row.hinted_place(bytes));
         RowInTheWay {
-            name: row.to_string(),
-            event,
-            found: found.map(|bytes| RowContent::of(row, bytes)),
-            expected: expected.map(|bytes| RowContent::of(row, bytes)),
+            event: if let AppRow::Plog(_, offset) = row { Some(offset.0) } else { None },
+            expected: expected.map(content),
             hint: hint.map(|place| PlaceHint { ws: place.ws.0, offset: place.wlog.0 }),
             fencing: found.is_some_and(|bytes| row.hints_at_fencing(bytes)),
-            repair: match repair {
-                Repair::Mark => "mark",
-                Repair::Restore => "restore",
-                Repair::Remove => "remove",
-                Repair::PutBack => "put_back",
-                Repair::OtherVersion => "other_version",
-            },
-            advice: match repair {
-                Repair::Mark => "restore the row, or mark the event",
-                Repair::Restore => "restore the row",
-                Repair::Remove => {
-                    "the row contradicts the log: find its writer, and remove the row"
-                }
-                Repair::PutBack => {
-                    "the row contradicts the log: find its writer, and put back the former bytes of the record"
-                }
-                Repair::OtherVersion => "run the version of the program that wrote the row",
-            },
-            ..RowInTheWay::default()
+            ..RowInTheWay::new(row.to_string(), found.map(content), repair, advice)
         }
     }
 
@@ -223,30 +239,21 @@ impl RowInTheWay {
             hex: hex(&row.found[..row.found.len().min(SHOWN)]),
             meaning: format!("{}: a number has 8 bytes, big endian", row.why),
         };
-        let place = storage.and_then(|storage| storage.number_place(&row.key));
-        RowInTheWay {
-            name: with_key(&row.what, &row.key),
-            number: place,
-            found: Some(found),
-            repair: if place.is_some() { "number" } else { "restore" },
-            advice: match place {
-                Some(_) => "restore the row from a backup, or store a safe number",
-                None => "find the writer of the row, and restore the row from a backup",
-            },
-            ..RowInTheWay::default()
-        }
+        let number = storage.and_then(|storage| storage.number_place(&row.key));
+        let (repair, advice) = match number {
+            Some(_) => ("number", "restore the row from a backup, or store a safe number"),
+            None => ("restore", "find the writer of the row, and restore the row from a backup"),
+        };
+        let name = with_key(&row.what, &row.key);
+        RowInTheWay { number, ..RowInTheWay::new(name, Some(found), repair, advice) }
     }
 
     /// A part of the storage that cannot be read.
     fn of_storage(what: String) -> RowInTheWay {
         let found = RowContent { bytes: 0, hex: String::new(), meaning: what };
-        RowInTheWay {
-            name: "a part of the storage that cannot be read".to_owned(),
-            found: Some(found),
-            repair: "restore_storage",
-            advice: "the storage itself is damaged: stop the node, restore the file of redb or the data of the server from a backup, and start the node again",
-            ..RowInTheWay::default()
-        }
+        let name = "a part of the storage that cannot be read".to_owned();
+        let advice = "the storage itself is damaged: stop the node, restore the file of redb or the data of the server from a backup, and start the node again";
+        RowInTheWay::new(name, Some(found), "restore_storage", advice)
     }
 }
 
