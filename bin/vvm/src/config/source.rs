@@ -20,9 +20,6 @@ use super::{
     reader,
 };
 
-/// The keys that have moved, with their new names.
-const MOVED: &[([&str; 2], &str)] = &[(["node", "seats"], "cluster.seats")];
-
 /// The keys of secrets that a file may have.
 const SECRETS: [&str; 2] =
     ["storage.cassandra.login.password", "storage.dynamodb.secret_access_key"];
@@ -58,12 +55,6 @@ impl ConfigSource {
 
     /// Reads all settings.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
-        for ([section, key], new) in MOVED {
-            if self.section(section).contains_key(*key) {
-                let why = format!("this key is called `{new}` now: set that one");
-                return Err(self.wrong(&[section, key], why));
-            }
-        }
         let read = reader::read(&Value::Table(self.values.clone()));
         read.map_err(|(key, why)| match key.rsplit('.').next() {
             // The reason shows the value.

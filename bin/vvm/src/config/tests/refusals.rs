@@ -237,15 +237,6 @@ fn settings_of_a_node_that_do_not_fit_together_are_refused() {
 }
 
 #[test]
-fn the_old_key_of_the_seats_is_refused_with_the_new_one() {
-    const NEW: &str = "this key is called `cluster.seats` now";
-    check_refusals(&[("[node]\nfolder = \"x\"\nseats = 2\n", [3, 1], "node.seats", NEW)]);
-    let seats = [variable("VVM__NODE__SEATS", "2")];
-    let message = VvmConfig::read(None, &seats).unwrap_err().to_string();
-    assert!(message.starts_with("VVM__NODE__SEATS=2: `node.seats`: this key"), "{message}");
-}
-
-#[test]
 fn a_cluster_port_that_cannot_be_used_is_refused() {
     let tls = "[cluster.tls]\ncert_file = \"c\"\nkey_file = \"k\"\nca_file = \"a\"";
     let on_redb = format!("[cluster]\n{tls}");
