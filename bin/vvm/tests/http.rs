@@ -355,35 +355,6 @@ fn a_command_for_an_unknown_application_names_those_that_exist() {
     node.stop();
 }
 
-/// An operator had to look up the address of the admin endpoint in the file of the node.
-#[test]
-fn the_status_finds_the_admin_endpoint_in_the_configuration_of_the_node() {
-    let (folder, node) = node_with("");
-    let file = folder.path().join("status.toml");
-    let status = |listen: &str| {
-        std::fs::write(&file, format!("[admin]\nlisten = \"{listen}\"\n")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
-        command.args(["status", "--config"]).arg(&file).env_remove("VVM__ADMIN__LISTEN");
-        command.output().unwrap()
-    };
-    let port = node.admin.port();
-    for listen in [format!("127.0.0.1:{port}"), format!("0.0.0.0:{port}")] {
-        let shown = status(&listen);
-        let (output, error) = (shown.stdout, String::from_utf8_lossy(&shown.stderr).into_owned());
-        let output = String::from_utf8(output).unwrap();
-        assert!(output.contains("leads seat 1"), "{listen}: {output} {error}");
-    }
-    let free = node::free();
-    let error = String::from_utf8(status(&free.to_string()).stderr).unwrap();
-    assert!(error.contains(&free.to_string()) && error.contains("`admin.listen`"), "{error}");
-    let none = Command::new(env!("CARGO_BIN_EXE_vvm"))
-        .args(["status", "--config", "/none.toml"])
-        .output()
-        .unwrap();
-    assert_eq!(none.status.code(), Some(3), "{}", String::from_utf8_lossy(&none.stderr));
-    node.stop();
-}
-
 /// Runs `vvm bench` for a second, and returns its report.
 fn bench(node: &node::NodeProcess, rest: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_vvm"))

@@ -11,12 +11,12 @@ use crate::{
     named_storage::NamedStorage,
 };
 
-/// What commands find in the configuration of a node: in the given file, or else in the environment
+/// What commands find in the configuration of a node: in the file, if one is given, the environment
 /// and the defaults. The program reads configurations, and gives these functions to commands.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeConfiguration {
-    /// The address of the admin endpoint.
-    pub admin: fn(Option<&Path>) -> Result<NodeAddress, CommandError>,
+    /// The address of the admin endpoint in the environment or the defaults.
+    pub admin: fn() -> Result<NodeAddress, CommandError>,
     /// The storage.
     pub storage: fn(Option<&Path>) -> Result<NamedStorage, CommandError>,
     /// The settings of a node whose applications have this trust level.
@@ -31,7 +31,7 @@ impl NodeConfiguration {
         given: Option<NodeAddress>,
         connection: &ConnectionArgs,
     ) -> Result<NodeTarget, CommandError> {
-        let address = given.map_or_else(|| (self.admin)(None), Ok)?;
+        let address = given.map_or_else(self.admin, Ok)?;
         Ok(connection.target(address)?.of_admin_port())
     }
 
@@ -39,7 +39,7 @@ impl NodeConfiguration {
     #[cfg(test)]
     pub(crate) fn none() -> NodeConfiguration {
         NodeConfiguration {
-            admin: |_| unreachable!(),
+            admin: || unreachable!(),
             storage: |_| unreachable!(),
             settings: |_, _| unreachable!(),
         }

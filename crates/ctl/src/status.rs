@@ -1,6 +1,6 @@
 //! `vvm status`: the state of a node, for a person or a program.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use serde_json::Value;
@@ -19,10 +19,6 @@ pub struct StatusArgs {
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<NodeAddress>,
 
-    /// The configuration file of the node, in place of --admin: `admin.listen` is its address.
-    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
-    config: Option<PathBuf>,
-
     /// Only check that the process of the node answers, as a health check of a container does. A
     /// node with tokens asks for none.
     #[arg(long, conflicts_with = "json")]
@@ -40,13 +36,9 @@ pub struct StatusArgs {
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(
-    StatusArgs { admin, config, live, json, connection }: StatusArgs,
+    StatusArgs { admin, live, json, connection }: StatusArgs,
     node: NodeConfiguration,
 ) -> Result<ExitCode, CommandError> {
-    let admin = match config {
-        Some(file) => Some((node.admin)(Some(&file))?),
-        None => admin,
-    };
     let admin = node.admin_target(admin, &connection)?;
     let path = if live { "/livez" } else { "/status" };
     let answer = NodeClient::ask(&admin, NodeRequest::get(path), ANSWER_TIMEOUT).await?;

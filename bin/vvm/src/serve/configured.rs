@@ -1,9 +1,6 @@
 //! The configuration of a node, for the node itself and for operators' commands.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::Path,
-};
+use std::path::Path;
 
 use ctl::{CommandError, NamedStorage, NodeConfiguration, client::NodeAddress};
 use eventlog::TrustLevel;
@@ -37,12 +34,7 @@ fn environment() -> Result<Vec<ConfigOverride>, CommandError> {
 pub(crate) const NODE_CONFIGURATION: NodeConfiguration =
     NodeConfiguration { admin, storage, settings };
 
-fn admin(file: Option<&Path>) -> Result<NodeAddress, CommandError> {
-    if file.is_some() {
-        let admin = of_file(file)?.admin;
-        let is_secured = Some(admin.tls.is_some());
-        return Ok(NodeAddress { is_secured, ..reached_at(admin.listen).into() });
-    }
+fn admin() -> Result<NodeAddress, CommandError> {
     let mut overrides = environment()?;
     // Variables of other sections may need settings from the file.
     overrides.retain(|one| one.path.first().is_some_and(|section| section == "admin"));
@@ -63,14 +55,4 @@ fn settings(file: Option<&Path>, level: TrustLevel) -> Result<NodeSettings, Comm
 
 fn of_file(file: Option<&Path>) -> Result<VvmConfig, CommandError> {
     configuration(&ServeArgs { config: file.map(Path::to_owned), ..ServeArgs::default() })
-}
-
-/// The address at which this machine reaches a port: a node may listen on all addresses.
-fn reached_at(listen: SocketAddr) -> SocketAddr {
-    let ip = match listen.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, listen.port())
 }
