@@ -18,7 +18,6 @@ mod answer_text;
 mod apps;
 mod backup;
 mod bench;
-pub mod cassandra_servers;
 pub mod client;
 pub mod clock_skew;
 mod cluster;

@@ -2,8 +2,10 @@
 //! their other settings are safe.
 
 use clock::{Clock, Instant};
-use ctl::cassandra_servers;
-use istorage_cassandra::{CassandraConfig, CommitLogSync, ServerSettings, SettingProblem};
+use istorage::StorageDriver;
+use istorage_cassandra::{
+    CassandraConfig, CassandraDriver, CommitLogSync, ServerSettings, SettingProblem,
+};
 
 use super::finding::Finding;
 
@@ -17,13 +19,25 @@ pub(super) async fn check(
     clock: &Clock,
     deadline: Instant,
 ) -> Vec<Finding> {
-    match cassandra_servers::settings(config, clock, deadline).await {
+    match settings(config, clock, deadline).await {
         Ok(servers) => of_servers(&servers),
         Err(error) => {
             let advice = "check that all servers of Cassandra answer";
             vec![Finding::warn(SETTINGS, base::with_causes(&error), advice)]
         }
     }
+}
+
+/// Asks each server to which a new connection leads.
+async fn settings(
+    config: &CassandraConfig,
+    clock: &Clock,
+    deadline: Instant,
+) -> istorage::Result<Vec<ServerSettings>> {
+    let driver = CassandraDriver::connect(config.clone(), clock.clone(), deadline).await?;
+    let settings = driver.server_settings(deadline).await;
+    driver.close().await;
+    settings
 }
 
 fn of_servers(servers: &[ServerSettings]) -> Vec<Finding> {

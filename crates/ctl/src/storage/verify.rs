@@ -1,6 +1,6 @@
 //! `vvm storage verify`: the trials, the latencies, the difference of the clocks, and advice.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Args;
 use clock::Clock;
@@ -8,7 +8,7 @@ use tck::storage::{ScratchKeyspace, StorageContext, trials};
 use tck::trial::Trial;
 
 use crate::{
-    CommandError, NodeConfiguration, StorageArgs, cassandra_servers, clock_skew,
+    CommandError, NodeConfiguration, StorageArgs, clock_skew,
     command_error::ExitReason,
     terminal::say,
     verify::{
@@ -16,9 +16,6 @@ use crate::{
         times, unless_stopped,
     },
 };
-
-/// The most time for the settings of the servers.
-const ASK_SERVERS: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
@@ -57,8 +54,7 @@ async fn verify(
     stop: &mut StopSignal,
 ) -> Result<ExitCode, CommandError> {
     let (clock, keyspaces) = (connected.clock.clone(), connected.keyspaces.clone());
-    let target = connected.target.clone();
-    let storage = target.to_string();
+    let storage = connected.target.to_string();
     // A signal does not interrupt this call: afterwards it would be unknown whether the keyspace
     // exists.
     let scratch = ScratchKeyspace::create(Arc::new(connected)).await.map_err(|error| {
@@ -69,13 +65,7 @@ async fn verify(
     }
     let report = unless_stopped(stop, run_trials(&scratch, selected)).await?;
     let mut verification = Verification::new(storage, report);
-    let measuring = async {
-        measure(&scratch, &clock, args.calls, &mut verification).await?;
-        let problems =
-            cassandra_servers::problems(&target, &clock, clock.now() + ASK_SERVERS).await;
-        verification.advice.extend(problems.map_err(unfinished)?);
-        Ok(())
-    };
+    let measuring = measure(&scratch, &clock, args.calls, &mut verification);
     let measured = unless_stopped(stop, measuring).await.flatten();
     verification.conclude(args.json, measured)
 }
