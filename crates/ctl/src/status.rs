@@ -90,8 +90,6 @@ fn status_text(status: &Value) -> String {
             app["partitions"],
             text(&app["level"])
         ));
-        let sequences = app["sequences"].as_array().into_iter().flatten();
-        lines.extend(sequences.map(sequence_text));
         for partition in app["here"].as_array().into_iter().flatten() {
             let behind = partition["unflushedEvents"].as_u64().unwrap_or_default();
             if partition["status"] != "ready" || partition["waiting"] != 0 || behind > FAR_BEHIND {
@@ -116,19 +114,6 @@ fn status_text(status: &Value) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Describes a sequence of an application in a line.
-fn sequence_text(sequence: &Value) -> String {
-    let text = |key: &str| sequence[key].as_str().unwrap_or("?");
-    let range = |range: &Value| match range["end"].as_u64() {
-        Some(end) if end < istorage::Order::MAX => format!("{} to {end}", range["start"]),
-        _ => format!("from {}", range["start"]),
-    };
-    let ranges: Vec<String> =
-        sequence["ranges"].as_array().into_iter().flatten().map(range).collect();
-    let (name, kind, id) = (text("name"), text("kind"), &sequence["id"]);
-    format!("  sequence {name} of each {kind}: id {id}, {}", ranges.join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -147,12 +132,7 @@ mod tests {
             "storage": {"driver": "redb", "lastError": "no answer"},
             "apps": [{"app": "demo/shop", "partitions": 10, "level": "0",
                       "here": [partition(0, "ready", 9), damaged, partition(1, "violation: a row", 0),
-                               partition(2, "ready", 20_000)],
-                      "sequences": [
-                          {"kind": "Shop", "name": "Visit", "id": 256,
-                           "ranges": [{"start": 1, "end": 9}, {"start": 50, "end": 59}]},
-                          {"kind": "Shop", "name": "Call", "id": 257,
-                           "ranges": [{"start": 7, "end": istorage::Order::MAX}]}]}],
+                               partition(2, "ready", 20_000)]}],
             "problem": null,
         }});
         let described = status_text(&status);
@@ -171,12 +151,6 @@ mod tests {
             described.contains("partition 2: ready, 0 commands waiting, numbers of 20000 events"),
             "{described}"
         );
-        for sequence in
-            ["Visit of each Shop: id 256, 1 to 9, 50 to 59", "Call of each Shop: id 257, from 7"]
-        {
-            let line = format!("\n  sequence {sequence}\n");
-            assert!(described.contains(&line), "{described}");
-        }
         assert!(described.contains("storage: redb does not answer: no answer"), "{described}");
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     repair::RepairTasks,
     running_services::RunningServices,
     series::OpenedSeries,
-    status::{AppStatus, DeclaredSequenceStatus, PartitionStatus},
+    status::{AppStatus, PartitionStatus},
 };
 
 /// Workspaces that exist. No workspace is ever removed, so they need not be read again.
@@ -211,13 +211,6 @@ impl App {
             app: self.settings.name.to_string(),
             partitions: self.settings.partitions.get(),
             level: self.level().to_string(),
-            sequences: self
-                .application()
-                .declarations()
-                .declared_sequences()
-                .iter()
-                .map(DeclaredSequenceStatus::of)
-                .collect(),
             here: self.partition_statuses().collect(),
         }
     }

@@ -67,10 +67,7 @@ pub use repair::{
 pub use seqstorage::{MarkError, NumberRepairError};
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
-pub use status::{
-    AppStatus, DeclaredSequenceStatus, LeadershipStatus, NodeStatus, NumberRange, PartitionStatus,
-    StorageStatus,
-};
+pub use status::{AppStatus, LeadershipStatus, NodeStatus, PartitionStatus, StorageStatus};
 pub use successor::SuccessorCheck;
 
 // The types of these crates occur in the API. A host also has the crate `tokio`, because a node

@@ -1,8 +1,7 @@
 //! The status of a node, for people and programs.
 
-use std::{collections::BTreeMap, net::SocketAddr, ops::Range};
+use std::{collections::BTreeMap, net::SocketAddr};
 
-use processor::DeclaredSequence;
 use serde::Serialize;
 
 use crate::Stage;
@@ -70,45 +69,8 @@ pub struct AppStatus {
     pub partitions: u16,
     /// The trust level of the application.
     pub level: String,
-    /// The sequences that the application declares, by kind of workspaces.
-    pub sequences: Vec<DeclaredSequenceStatus>,
     /// The partitions that are at work on this node.
     pub here: Vec<PartitionStatus>,
-}
-
-/// A sequence that an application declares for a kind of workspaces.
-#[derive(Clone, Debug, Serialize)]
-pub struct DeclaredSequenceStatus {
-    /// The name of the kind.
-    pub kind: String,
-    /// The name of the sequence.
-    pub name: String,
-    /// The id, under which the last numbers are stored.
-    pub id: u16,
-    /// The ranges of numbers, ascending.
-    pub ranges: Vec<NumberRange>,
-}
-
-/// A range of numbers.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct NumberRange {
-    /// The first number.
-    pub start: u64,
-    /// The last number.
-    pub end: u64,
-}
-
-impl DeclaredSequenceStatus {
-    pub(crate) fn of(declared: &DeclaredSequence) -> DeclaredSequenceStatus {
-        let DeclaredSequence { kind, name, sequence } = declared;
-        let range = |range: &Range<u64>| NumberRange { start: range.start, end: range.end - 1 };
-        DeclaredSequenceStatus {
-            kind: kind.clone(),
-            name: name.to_string(),
-            id: sequence.id().0,
-            ranges: sequence.ranges().iter().map(range).collect(),
-        }
-    }
 }
 
 /// A partition at work.
