@@ -204,15 +204,12 @@ fn moved(storage: &Storage) {
         assert!(stdout.contains("appear after a node has started with it"), "{stdout}");
         // Before a node has started, the storage gives the same stream.
         assert_eq!(sorted_lines(&target.export("again")), sorted_lines(&file));
-        let hint = "after an import, the logs of workspaces, the records and the numbers appear";
-        for view in ["records", "wlog", "numbers"] {
+        for view in ["records", "wlog"] {
             let (_, stderr) = target.run(&["inspect", view, "--ws", "1"], 0);
-            assert!(stderr.contains(hint), "{view}: {stderr}");
+            assert!(stderr.contains("the view has no rows"), "{view}: {stderr}");
         }
         // A node reads the logs, writes the other rows, and stores the numbers.
         target.start().stop();
-        let (_, stderr) = target.run(&["inspect", "wlog", "--ws", "1", "--from", "99999"], 0);
-        assert!(stderr.contains("no events from 99999 on") && !stderr.contains(hint), "{stderr}");
         assert_eq!(target.contents(), source.contents());
 
         let back = Place::new(Storage::Redb, level);

@@ -201,9 +201,9 @@ fn check_refusals(here: &Path, asked: [&str; 2]) {
         (&["rows", "--keyspace", "sysvvm_9", "--key", "00"], 1, "sysvvm_9"),
         (&["plog", "--partition", "70"], 1, "has no partition 70"),
         // A workspace without rows is no error.
-        (&["wlog", "--ws", "424242"], 0, "the log of workspace 424242 of demo/shop has no events"),
-        (&["records", "--ws", "424242"], 0, "workspace 424242 of demo/shop has no records"),
-        (&["plog", "--partition", "1", "--from", "99"], 0, "has no events from 99 on"),
+        (&["wlog", "--ws", "424242"], 0, "the view has no rows"),
+        (&["records", "--ws", "424242"], 0, "the view has no rows"),
+        (&["plog", "--partition", "1", "--from", "99"], 0, "the view has no rows"),
         (&["rows", "--keyspace", "sysvvm", "--key", "0"], 2, "hexadecimal"),
         (&["plog", "--partition", "1", "--app", "demo"], 2, "owner/name"),
         (

@@ -220,33 +220,16 @@ pub(crate) async fn run(
     }
     let view = View::parse(name, Some(&query));
     let view = view.map_err(|error| CommandError::usage(error.to_string()))?;
-    let (count, hint) = if args.storage.is_given() {
+    let count = if args.storage.is_given() {
         offline(args, node, view).await?
     } else {
-        (online(args, node, &format!("/inspect/{name}?{query}")).await?, None)
+        online(args, node, &format!("/inspect/{name}?{query}")).await?
     };
     if count == 0 {
-        say(nothing(&command));
-    }
-    if let Some(hint) = hint {
-        say(hint);
+        // A workspace that does not exist has no rows, as a new one.
+        say("the view has no rows");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A line for people that names the view without lines. A workspace that does not exist has no
-/// rows, as a new one.
-fn nothing(command: &InspectCommand) -> String {
-    let (of, what, rows) = match command {
-        InspectCommand::Plog { partition, rows } => {
-            (format!("the log of partition {partition}"), "events", rows)
-        }
-        InspectCommand::Wlog { ws, rows } => (format!("the log of workspace {ws}"), "events", rows),
-        InspectCommand::Records { ws, rows } => (format!("workspace {ws}"), "records", rows),
-        _ => return "the view has no rows".to_owned(),
-    };
-    let from = rows.from.map_or_else(String::new, |from| format!(" from {from} on"));
-    format!("{of} of {} has no {what}{from}", rows.app)
 }
 
 /// Shows the lines that a node sends, and returns their number.
@@ -305,13 +288,12 @@ async fn show_pieces(
     Ok(count)
 }
 
-/// Shows the lines that the command reads itself. Returns their number, and a hint if rows may be
-/// missing because the application was imported.
+/// Shows the lines that the command reads itself, and returns their number.
 async fn offline(
     args: &InspectArgs,
     node: NodeConfiguration,
     view: View,
-) -> Result<(usize, Option<String>), CommandError> {
+) -> Result<usize, CommandError> {
     let advice = "ask the node: `vvm inspect` with --admin";
     let storage = args.storage.outside_memory(node, advice)?;
     let clock = Clock::system();
@@ -320,63 +302,23 @@ async fn offline(
     let advice = "ask the node: leave out --storage and --config, and give --admin";
     let driver = driver.map_err(|error| storage.not_opened(&error, advice))?;
     let NamedStorage { target, system } = storage;
-    let app = match &view {
-        View::Wlog { app, .. } | View::Records { app, .. } | View::Numbers { app, .. } => {
-            Some(app.clone())
-        }
-        _ => None,
-    };
     let failed = |error: InspectError| failed(&target, &error);
     let shown = async {
-        let inspector = Inspector::open(Arc::clone(&driver), system, clock.clone(), deadline).await;
+        let inspector = Inspector::open(Arc::clone(&driver), system, clock, deadline).await;
         let inspector = inspector.map_err(failed)?;
         let mut lines = inspector.lines(view).await.map_err(failed)?;
-        let (mut count, mut from_events) = (0, 0);
+        let mut count = 0;
         while let Some(line) = lines.try_next().await.map_err(failed)? {
             count += 1;
-            // An import writes the series of document numbers itself.
-            from_events += usize::from(line.get("series").is_none());
             if show(args, &line)?.is_break() {
                 break;
             }
         }
-        let app = app.filter(|_| from_events == 0);
-        let hint = match app {
-            // The view is whole, also if the reason for its emptiness cannot be read.
-            Some(app) if awaits_node(&inspector, &app).await.unwrap_or(false) => Some(format!(
-                "{app} has events, and no node has stored how far it has read them: after an import, \
-                 the logs of workspaces, the records and the numbers appear after a node has started \
-                 with {app}"
-            )),
-            _ => None,
-        };
-        Ok((count, hint))
+        Ok(count)
     };
     let shown = shown.await;
     driver.close().await;
     shown
-}
-
-/// Whether the application has events, and no node has stored how far it has read them. An import
-/// writes the logs of the partitions, and a node writes all rows that follow from them.
-async fn awaits_node(inspector: &Inspector, app: &AppName) -> Result<bool, InspectError> {
-    let mut numbers = inspector.lines(View::Numbers { app: app.clone(), ws: None }).await?;
-    while let Some(line) = numbers.try_next().await? {
-        if line.get("nextOffset").is_some() {
-            return Ok(false);
-        }
-    }
-    for partition in 0..=u16::MAX {
-        let first = View::Plog { app: app.clone(), partition, from: 1, limit: 1 };
-        let mut events = match inspector.lines(first).await {
-            Err(InspectError::NoPartition { .. }) => break,
-            events => events?,
-        };
-        if events.try_next().await?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Prints a line. `Break` means that nobody reads the lines that follow.
