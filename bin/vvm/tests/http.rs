@@ -395,22 +395,9 @@ fn the_bench_measures_a_node_that_runs() {
     let mean = closed["micros"]["mean"].as_f64().unwrap();
     let sum = mean * done as f64 / 4_000_000.0;
     assert!((0.8..=1.01 * closed["seconds"].as_f64().unwrap()).contains(&sum), "{closed}");
-    let open = bench(&["--clients", "4", "--rate", "200", "--zipf", "1", "--records", "1"]);
-    let done = open["done"].as_u64().unwrap();
-    assert_eq!(done + open["unsent"].as_u64().unwrap(), 200, "{open}");
-    assert!(done > 20, "{open}");
     // A bench that is stopped reports the commands until then.
     let long = Command::new(env!("CARGO_BIN_EXE_vvm"))
-        .args([
-            "bench",
-            "--json",
-            "--seconds",
-            "600",
-            "--rate",
-            "100",
-            "--node",
-            &node.api.to_string(),
-        ])
+        .args(["bench", "--json", "--seconds", "600", "--node", &node.api.to_string()])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -424,10 +411,6 @@ fn the_bench_measures_a_node_that_runs() {
     assert_eq!(report.status.code(), Some(0));
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     assert!(report["done"].as_u64().unwrap() >= 10, "{report}");
-    assert!(
-        report["unsent"].as_u64().unwrap() < 1_000,
-        "commands that were not due are counted as unsent: {report}"
-    );
     let unreachable = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", "127.0.0.1:1"])
         .output()

@@ -4,11 +4,9 @@ mod args;
 mod check;
 mod load;
 mod outcome;
-mod pace;
 mod progress;
 mod report;
 mod sender;
-mod shares;
 mod tries;
 
 use std::{pin::pin, process::ExitCode, sync::Arc, time::Duration};
@@ -23,7 +21,6 @@ use self::{
     check::LogCheck,
     load::{ANSWER_TIMEOUT, RequestLoad},
     outcome::{BenchOutcome, SentCommand},
-    pace::RequestPace,
     progress::BenchProgress,
     report::BenchReport,
     sender::BenchClient,
@@ -77,12 +74,11 @@ async fn send(
     let stop = CancellationToken::new();
     for number in 0..args.clients {
         let (load, clock, progress) = (Arc::clone(load), clock.clone(), Arc::clone(progress));
-        let pace = RequestPace::new(args.rate, args.clients, number, start);
         let stop = stop.clone();
         clients.spawn(async move {
             let (load, progress) = (&*load, &*progress);
             let client = BenchClient { load, clock, number, progress };
-            client.send_requests(pace, end, &stop).await
+            client.send_requests(end, &stop).await
         });
     }
     let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(clock, args, start, progress)));
@@ -111,7 +107,7 @@ async fn check_logs(
     if !load.is_checked {
         return Ok(None);
     }
-    say(format!("checking the logs of {} workspaces", load.sums.len()));
+    say(format!("checking the logs of {} workspaces", load.workspaces));
     tokio::select! {
         check = check::check(load, clock, sent) => check.map(Some),
         signal = signals.next() => {

@@ -31,11 +31,6 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) clients: u32,
 
-    /// The number of requests that are due in each second, even if answers are slow. Without this
-    /// option each client sends its next request after the answer to the one before.
-    #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) rate: Option<u32>,
-
     /// The duration, in seconds.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(super) seconds: u64,
@@ -43,11 +38,6 @@ pub struct BenchArgs {
     /// The number of workspaces, numbered from 1. Workspaces that do not exist are made.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) workspaces: u32,
-
-    /// How unequally requests are spread over the workspaces (Zipf): 0 spreads them equally; from 1
-    /// on a few workspaces get most of them.
-    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0)]
-    pub(super) zipf: f64,
 
     /// The number of records that each command makes.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=4_096))]

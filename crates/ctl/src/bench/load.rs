@@ -11,10 +11,7 @@ use hyper::{Method, StatusCode};
 use serde_json::json;
 use sysvvm::AppName;
 
-use super::{
-    args::{BenchArgs, BenchRequests},
-    shares,
-};
+use super::args::{BenchArgs, BenchRequests};
 use crate::{
     CommandError,
     client::{NodeClient, NodeRequest, NodeTarget, path_of_app},
@@ -36,8 +33,7 @@ pub(super) struct RequestLoad {
     id: String,
     pub(super) has_keys: bool,
     pub(super) is_checked: bool,
-    /// The running sums of the shares of the workspaces. The last sum is 1.
-    pub(super) sums: Vec<f64>,
+    pub(super) workspaces: u32,
     pub(super) method: Method,
     /// The end of the path of every request, behind its workspace.
     resource: &'static str,
@@ -47,9 +43,6 @@ pub(super) struct RequestLoad {
 
 impl RequestLoad {
     pub(super) fn new(args: &BenchArgs, clock: &Clock) -> Result<RequestLoad, CommandError> {
-        if !(args.zipf.is_finite() && args.zipf >= 0.0) {
-            return Err(CommandError::usage("--zipf must be a number from 0 on"));
-        }
         if args.check && args.send != BenchRequests::Commands {
             return Err(CommandError::usage("--check needs --send commands"));
         }
@@ -67,7 +60,7 @@ impl RequestLoad {
             id: format!("bench-{:016x}", clock.random()),
             has_keys: args.keys,
             is_checked: args.check,
-            sums: shares::sums(args.workspaces, args.zipf),
+            workspaces: args.workspaces,
             method,
             resource,
             body: body.into(),
@@ -114,7 +107,7 @@ impl RequestLoad {
     /// Makes the workspaces. Workspaces that exist stay as they are.
     pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), CommandError> {
         let (node, mut client) = self.connect(clock).await?;
-        for ws in 1..=self.sums.len() as u64 {
+        for ws in 1..=u64::from(self.workspaces) {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
             let path = self.base(ws) + "/commands/sys.CreateWorkspace";
             let sent = client.send(NodeRequest::post(&path, body.into()));

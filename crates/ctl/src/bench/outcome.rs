@@ -57,17 +57,14 @@ pub(super) struct BenchOutcome {
     pub(super) nodes: BTreeMap<NodeAddress, NodeShare>,
     /// All commands, if the logs are checked.
     pub(super) sent: Vec<SentCommand>,
-    /// The number of requests that were due before the end and were not sent, because their clients
-    /// still waited for answers.
-    pub(super) unsent: u64,
 }
 
 impl BenchOutcome {
     pub(super) fn new() -> Result<BenchOutcome, CommandError> {
         let times = Histogram::new_with_bounds(1, LONGEST, 3);
         let times = times.map_err(|error| CommandError::unfinished(error.to_string()))?;
-        let (ends, failed, tries_again, nodes, sent, unsent) = Default::default();
-        Ok(BenchOutcome { times, ends, failed, tries_again, nodes, sent, unsent })
+        let (ends, failed, tries_again, nodes, sent) = Default::default();
+        Ok(BenchOutcome { times, ends, failed, tries_again, nodes, sent })
     }
 
     pub(super) fn add(&mut self, other: BenchOutcome) -> Result<(), CommandError> {
@@ -89,7 +86,6 @@ impl BenchOutcome {
             share.forwarded += forwarded;
         }
         self.sent.extend(other.sent);
-        self.unsent += other.unsent;
         Ok(())
     }
 

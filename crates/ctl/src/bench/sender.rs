@@ -9,9 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     load::{ANSWER_TIMEOUT, RequestLoad},
     outcome::{BenchOutcome, SentCommand},
-    pace::RequestPace,
     progress::BenchProgress,
-    shares::WorkspacePicker,
     tries::{PAUSE, RequestEnd, RequestTries},
 };
 use crate::{
@@ -49,32 +47,29 @@ impl<'l> BenchClient<'l> {
     /// Sends one request after another, and returns the outcome.
     pub(super) async fn send_requests(
         &self,
-        mut pace: RequestPace,
         end: Instant,
         stop: &CancellationToken,
     ) -> Result<BenchOutcome, CommandError> {
         let (load, clock) = (self.load, &self.clock);
         let mut outcome = BenchOutcome::new()?;
-        let mut workspaces = WorkspacePicker::new(&load.sums, clock.random());
         let mut connection = None;
         for number in 0.. {
-            let next = stop.run_until_cancelled(pace.next(clock, end));
-            let Some(Some(due)) = next.await.filter(|_| clock.now() < end) else { break };
-            let ws = workspaces.next();
+            let start = clock.now();
+            if start >= end || stop.is_cancelled() {
+                break;
+            }
+            let ws = 1 + clock.random() % u64::from(load.workspaces);
             let end = self.request(&mut connection, &mut outcome, ws, number).await;
             if load.is_checked {
                 outcome.sent.push(SentCommand { ws, client: self.number, number, end: end.kind() });
             }
             if end == RequestEnd::Done {
-                // The time starts when the request was due. Otherwise a node that stands still
-                // would delay the next requests, and their waiting would not be measured.
-                outcome.times.saturating_record((clock.now() - due).as_micros() as u64);
+                outcome.times.saturating_record((clock.now() - start).as_micros() as u64);
                 self.progress.note_done();
             } else {
                 clock.sleep(PAUSE).await;
             }
         }
-        outcome.unsent = pace.left(clock.now().min(end));
         Ok(outcome)
     }
 
