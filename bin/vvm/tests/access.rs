@@ -64,12 +64,11 @@ fn commands_for_a_node_send_a_token() {
     token(folder, "operator", "admin", &EVERYWHERE);
     token(folder, "client", "read,write", &["--app", "demo/shop", "--workspaces", "*"]);
     let (api, admin) = (node.api.to_string(), node.admin.to_string());
-    let lines: [(&[&str], &str, &str); 5] = [
+    let lines: [(&[&str], &str, &str); 4] = [
         // The bench makes the workspaces.
         (&["bench", "--node", &api, "--seconds", "1", "--clients", "2"], "client", "operator"),
         (&["status", "--admin", &admin], "operator", "client"),
         (&["cluster", "status", "--admin", &admin], "operator", "client"),
-        (&["sequences", "show", "--admin", &admin], "operator", "client"),
         (&["repair", "list", "--admin", &admin], "operator", "client"),
     ];
     // The command without a token reaches the node, and names the option.

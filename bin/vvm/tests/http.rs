@@ -49,7 +49,6 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
         (&["cluster", "status", "--admin", &api], api_answers),
         (&["cluster", "pause", "--admin", &api], api_answers),
         (&["repair", "list", "--admin", &api], api_answers),
-        (&["sequences", "show", "--admin", &api], api_answers),
         (&["logs", "follow", "--ws", &ws, "--node", &admin], admin_answers),
         (&["numbers", "list", "--ws", &ws, "--node", &admin], admin_answers),
         (&["bench", "--node", &admin, "--seconds", "1"], admin_answers),
@@ -105,8 +104,7 @@ fn a_server_that_is_no_node_is_no_admin_endpoint() {
 #[test]
 fn an_admin_endpoint_without_the_path_is_not_the_other_port() {
     let problem = r#"{"code":"not_found","reason":"no such path","port":"admin"}"#;
-    let lines: [&[&str]; 3] =
-        [&["sequences", "show", "--ws", "1"], &["inspect", "apps"], &["cluster", "pause"]];
+    let lines: [&[&str]; 3] = [&["repair", "list"], &["inspect", "apps"], &["cluster", "pause"]];
     let (address, serve) = server("404 Not Found", problem, lines.len());
     for line in lines {
         let line = [line, &["--admin", &address]].concat();
@@ -338,7 +336,6 @@ fn a_command_for_an_unknown_application_names_those_that_exist() {
         &["logs", "follow", "--ws", &ws, "--node", &api, "--app", "a/b"][..],
         &["numbers", "list", "--ws", &ws, "--node", &api, "--app", "a/b"],
         &["bench", "--node", &api, "--seconds", "1", "--app", "a/b"],
-        &["sequences", "show", "--ws", &ws, "--admin", &admin, "--app", "a/b"],
         &["inspect", "wlog", "--ws", &ws, "--admin", &admin, "--app", "a/b"],
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(line).output().unwrap();

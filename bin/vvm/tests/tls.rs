@@ -123,7 +123,7 @@ fn every_command_for_a_node_talks_tls() {
     let port = |port: u16| format!("localhost:{port}");
     let (api, admin) = (port(node.api.port()), port(node.admin.port()));
     let (https_api, https_admin) = (format!("https://{api}"), format!("https://{admin}"));
-    let lines: [(&[&str], &str); 7] = [
+    let lines: [(&[&str], &str); 6] = [
         (
             &["bench", "--node", &api, "--seconds", "1", "--clients", "4", "--check"],
             "0 commands are lost",
@@ -132,7 +132,6 @@ fn every_command_for_a_node_talks_tls() {
         (&["numbers", "next", "order", "--node", &api], "ORDER"),
         (&["status", "--admin", &https_admin], "leads seat 1"),
         (&["cluster", "status", "--admin", &admin], "127.0.0.1"),
-        (&["sequences", "show", "--admin", &admin], ""),
         (&["repair", "list", "--admin", &admin], ""),
     ];
     for (line, part) in lines {

@@ -16,7 +16,6 @@ use crate::{
     logs::{self, LogsCommand},
     numbers::{self, NumbersCommand},
     repair::{self, RepairCommand},
-    sequences::{self, SequencesCommand},
     status::{self, StatusArgs},
     storage::{self, StorageCommand},
     token::{self, TokenCommand},
@@ -40,9 +39,6 @@ pub enum CtlCommand {
     /// List, draw and explain the document numbers of a running node.
     #[command(subcommand, arg_required_else_help = true)]
     Numbers(NumbersCommand),
-    /// Show the stored numbers of the sequences of a running node.
-    #[command(subcommand, arg_required_else_help = true)]
-    Sequences(SequencesCommand),
     /// List what keeps partitions of a running node from working, and repair it: restore or mark an
     /// event, or remove a foreign row.
     #[command(subcommand, arg_required_else_help = true)]
@@ -99,7 +95,6 @@ impl CtlCommand {
             CtlCommand::Bench(args) => bench::run(args).await,
             CtlCommand::Logs(command) => logs::run(command).await,
             CtlCommand::Numbers(command) => numbers::run(command).await,
-            CtlCommand::Sequences(command) => sequences::run(command, node).await,
             CtlCommand::Repair(command) => repair::run(command, node).await,
             CtlCommand::Inspect(command) => inspect::run(command, node).await,
             CtlCommand::Apps(command) => apps::run(command, node).await,

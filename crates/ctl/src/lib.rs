@@ -34,7 +34,6 @@ mod numbers;
 pub mod private_file;
 mod regular_file;
 mod repair;
-mod sequences;
 mod status;
 mod storage;
 mod storage_args;
@@ -42,7 +41,6 @@ mod storage_target;
 pub mod terminal;
 mod token;
 mod verify;
-mod workspace_args;
 
 pub use self::{
     command::CtlCommand, command_error::CommandError, configuration::NodeConfiguration,

@@ -6,13 +6,15 @@ use std::{process::ExitCode, time::Duration};
 use clap::{Args, Subcommand};
 use docnumbers::jiff::Timestamp;
 use serde_json::{Value, json};
+use sysvvm::AppName;
 
 use crate::{
     CommandError,
     answer_text::{array, shown, table_of},
-    client::{NodeAddress, NodeClient, NodeRequest, NodeTarget, path_of_app, query_part},
+    client::{
+        ConnectionArgs, NodeAddress, NodeClient, NodeRequest, NodeTarget, path_of_app, query_part,
+    },
     terminal::{print, say},
-    workspace_args::WorkspaceArgs,
 };
 
 #[derive(Debug, Subcommand)]
@@ -74,8 +76,20 @@ pub struct NumbersArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8822")]
     node: NodeAddress,
 
+    /// The application.
+    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+    app: AppName,
+
+    /// The workspace.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    ws: u64,
+
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
-    workspace: WorkspaceArgs,
+    connection: ConnectionArgs,
 }
 
 /// The most time to wait for an answer. The node itself gives up after `http.command_seconds`.
@@ -110,7 +124,7 @@ pub(crate) async fn run(command: NumbersCommand) -> Result<ExitCode, CommandErro
             (node.get(&path).await?, text_of_gaps)
         }
     };
-    let as_json = args.workspace.json;
+    let as_json = args.json;
     print(&if as_json { format!("{answer:#}\n") } else { text_of(&answer) })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -138,9 +152,9 @@ struct NumbersApi {
 
 impl NumbersApi {
     fn new(args: &NumbersArgs) -> Result<NumbersApi, CommandError> {
-        let WorkspaceArgs { app, ws, connection, .. } = &args.workspace;
+        let NumbersArgs { node, app, ws, connection, .. } = args;
         let base = format!("{}/workspaces/{ws}/numbers", path_of_app(app));
-        Ok(NumbersApi { node: connection.target(args.node.clone())?, base })
+        Ok(NumbersApi { node: connection.target(node.clone())?, base })
     }
 
     async fn get(&self, rest: &str) -> Result<Value, CommandError> {
