@@ -22,7 +22,7 @@ pub struct AcknowledgedVersions(Mutex<LruCache<AppRow, Version>>);
 
 impl AcknowledgedVersions {
     pub(crate) fn new() -> AcknowledgedVersions {
-        // A cache that is made with a size takes the memory of all its entries at once.
+        // A cache with a capacity allocates all its entries at once.
         let mut versions = LruCache::unbounded();
         versions.resize(RECORDS);
         AcknowledgedVersions(Mutex::new(versions))
@@ -32,8 +32,8 @@ impl AcknowledgedVersions {
     ///
     /// Invariant: a noted version is never lowered or forgotten because of a later write: a write
     /// without an answer leaves the acknowledged version or a later one. A simpler version forgets
-    /// the record before a write. Then a client that reads during the write is given a version from
-    /// before the acknowledged one, which the storage has lost.
+    /// the record before a write. Then a client that reads during the write may get an older
+    /// version than the acknowledged one, which the storage has lost.
     pub(crate) fn note(&self, written: impl Iterator<Item = (AppRow, Version)>) {
         let mut versions = lock(&self.0);
         for (row, version) in written {

@@ -137,8 +137,8 @@ impl Applier {
     /// a stray in the place of a new row. A simpler version also replaces an older row in the
     /// bands. Leader A's condition holds for such a row, and A stalls before its write is
     /// committed; leader B puts the next version and reads it back; A's write is committed, and
-    /// hides the version of B. A stray is in the band *last*, and stays in front of every put of a
-    /// new row. So B cannot put anything above it either, and replaces it by consensus, too.
+    /// hides the version of B. A stray is in the band *last*, and wins over every put of a new row.
+    /// So B cannot put anything above it either, and replaces it by consensus, too.
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
         self.calls.put_in_parts(writes, &self.calls.parts.puts, until).await?;
         let values = self.calls.read_values(&keys_of(writes), until).await?;
@@ -185,10 +185,10 @@ impl Applier {
 
     /// Checks that the storage shows rows that it has written conditionally.
     ///
-    /// A simpler version trusts the answer. An operator repairs a record by a client with a clock
-    /// that is an hour ahead; an event updates the record under a condition, and the condition
-    /// holds; but the storage keeps the row with the later time. So for an hour each update of the
-    /// record would be acknowledged and missing. A deletion with such a time hides an inserted row
+    /// A simpler version trusts the answer. An operator repairs a record with a client whose clock
+    /// is an hour ahead; an event updates the record under a condition, and the condition holds;
+    /// but the storage keeps the row with the later time. So for an hour each update of the record
+    /// would be acknowledged and missing. A deletion with such a time hides an inserted row
     /// likewise.
     pub(crate) async fn check_shown(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
         if !self.calls.reads_back() {

@@ -33,7 +33,7 @@ pub(crate) struct Parts {
     pub(crate) puts: RowsAtOnce,
     rows: RowsAtOnce,
     values: RowsAtOnce,
-    /// The time at which a part was last done.
+    /// When a part was last done.
     done_at: Mutex<Option<Instant>>,
 }
 
@@ -68,7 +68,7 @@ impl Calls {
     /// Reads a row.
     ///
     /// Invariant: a leader reads its log linearizably at every level. A simpler version reads
-    /// plainly at level 2, at which a leader puts its later events. Leader A stands still before it
+    /// plainly at level 2, where a leader puts its later events. Leader A stands still before it
     /// puts event 7; leader B inserts its own event 7 as its first one; servers accept the insert,
     /// and B dies before the insert is committed; the put of A lands; leader C reads and applies
     /// the event of A; C inserts event 8, which commits the insert of B. So the log has the event
@@ -155,8 +155,8 @@ impl Calls {
     /// Sends each part again until it is answered. Sending a row again is harmless: both writes
     /// have the same order and the same bytes.
     ///
-    /// Fails after `until`, if also no part of any call of this log was done for the time to apply
-    /// events.
+    /// Fails when `until` is over and no part of any call of this log was done within the last
+    /// `apply_for` of the settings.
     ///
     /// Invariant: an attempt without an answer is not forgotten when a part of its rows is written.
     /// A simpler version forgets it. The first attempt gets no answer; half of the rows are
@@ -309,8 +309,8 @@ impl Calls {
     }
 
     /// Waits before the same call is made again, and returns the error of the last attempt. Fails
-    /// with this error if another attempt is useless or comes too late: after `until`, and after
-    /// the time to apply events since a part was last done.
+    /// with this error if another attempt is useless or comes too late: when `until` is over and
+    /// the last part was done longer than `apply_for` ago.
     pub(crate) async fn wait_to_retry(
         &self,
         pause: &mut Duration,

@@ -35,7 +35,7 @@ impl LogWriter {
         };
         if let Some(row) = NewRows::default().first_repeated(group) {
             let what = format!(
-                "a group of events makes {row} behind another write of it: nothing was written"
+                "a group of events makes {row} after another write of it: nothing was written"
             );
             return outcome(0, Ok(()), Some(istorage::Error::invalid(what).into()));
         }
@@ -84,7 +84,7 @@ impl LogWriter {
             |entry: &Entry| entry.partition(self.calls.reader.partitions()) == self.calls.partition;
         let AppRow::Plog(_, offset) = write.row else { return Err(unexplained_refusal().into()) };
         let (epoch, tail) = (self.calls.fence.epoch(), self.tail());
-        // This leader wrote the events behind the end of its replay.
+        // This leader wrote the events past the end of its replay.
         let in_front = if offset == tail.next { tail.epoch } else { epoch };
         let stray_bound = self.strays.bound_behind(in_front);
         Err(match conflict::judge_plog_row(write, epoch, stray_bound, there, is_ours) {
@@ -133,10 +133,10 @@ impl LogWriter {
     /// Judges an atomic write that was refused.
     ///
     /// A storage may report only one conflict, and at level 2 only the events of the first group
-    /// behind a replay have a condition. So if no row of the log is reported, the row of the
-    /// group's first event is read: this row shows whether the group was written. At level 2 the
-    /// row may be foreign, or of a later leader. Then a record shows the same: only this group
-    /// writes the bytes of its version.
+    /// after a replay have a condition. So if no row of the log is reported, the row of the group's
+    /// first event is read: this row shows whether the group was written. At level 2 the row may be
+    /// foreign, or of a later leader. Then a record shows the same: only this group writes the
+    /// bytes of its version.
     async fn judge_refusal(
         &self,
         writes: &GroupWrites,
@@ -198,8 +198,8 @@ impl LogWriter {
         }
     }
 
-    /// Writes rows of the log, chunk by chunk. Returns the number of rows in the log, and the
-    /// reason for which the others are not.
+    /// Writes rows of the log, chunk by chunk. Returns the number of rows in the log, and why the
+    /// others are not.
     pub(crate) async fn write_plog(&self, rows: Vec<RowWrite>) -> (usize, Option<Error>) {
         let can = self.calls.storage().capabilities();
         let mut chunks = VecDeque::from(in_chunks(rows, &can));
@@ -230,12 +230,12 @@ impl LogWriter {
         (committed, None)
     }
 
-    /// Checks that the storage shows the first events behind a replay.
+    /// Checks that the storage shows the first events after a replay.
     ///
-    /// A simpler version trusts the answer, as for later events. Another program puts a row behind
+    /// A simpler version trusts the answer, as for later events. Another program puts a row past
     /// the end of the log and deletes it, with a clock that is ahead. The event is inserted, and
     /// the deletion hides it. So an acknowledged event would be missing. A foreign row stops the
-    /// leader, so the events that meet its deletion are the first ones behind a replay.
+    /// leader, so the events that meet its deletion are the first ones after a replay.
     async fn check_first_events(&self, chunk: &[RowWrite]) -> Result<()> {
         let first = AppRow::Plog(self.calls.partition, self.tail().next);
         match chunk.first() {

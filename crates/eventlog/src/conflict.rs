@@ -12,7 +12,7 @@ use crate::{
     plan::{RecordBasis, RowKind, RowWrite, WriteMode},
 };
 
-/// The reason of a violation by a record that another program has changed or deleted.
+/// Why a record that another program has changed or deleted is a violation.
 pub(crate) const CHANGED: &str = "differs from the row that was read";
 
 fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Box<Violation> {
@@ -29,7 +29,7 @@ pub(crate) enum PlogOccupant {
     LaterLeader(Epoch),
     /// An event of an earlier leader.
     EarlierLeader(Offset),
-    /// An event of level 2 that is not in the log: the event in front of it has a later epoch.
+    /// An event of level 2 that is not in the log: the event before it has a later epoch.
     Stray(Epoch),
     /// A row that no leader before this one can have written.
     Foreign(Box<Violation>),
@@ -66,18 +66,18 @@ pub(crate) fn judge_plog_row(
 }
 
 /// Judges the row of a write that follows from an event in the log of its partition. Returns `None`
-/// if the write is already done, else the way in which the row is to be written.
+/// if the write is already done, else how the row is to be written.
 ///
 /// Invariant: the versions of records decide only if the event was in the log before. A simpler
 /// version lets them decide always. Another program puts a record of this number that names the
-/// version which the command has read, or a later one; the version takes this row for its own, and
-/// replaces it, or leaves the row of the event out. In a recovery such a row may be right: later
-/// events wrote it, or an operator repaired it.
+/// version which the command has read, or a later one; the simpler version takes this row for its
+/// own, and replaces it, or leaves the row of the event out. In a recovery such a row may be right:
+/// later events wrote it, or an operator repaired it.
 ///
 /// Invariant: a record that the command has read is not written where its row is missing. A simpler
 /// version inserts it. A command reads the record; another program deletes the row, which hides the
-/// put of the event; the version inserts the record. So the deletion would be undone, and nobody
-/// would notice.
+/// put of the event; the simpler version inserts the record. So the deletion would be undone, and
+/// nobody would notice.
 pub(crate) fn judge_applied_row(
     write: &RowWrite,
     there: Option<&Bytes>,
@@ -172,7 +172,7 @@ impl RowOrigin {
 /// written the row there; `None` if the row is foreign.
 ///
 /// Level 2 writes new rows by their orders, with two exceptions, which are no strays: the events of
-/// the first group behind a replay are inserted and so are in the log, as is a fencing entry, and a
+/// the first group after a replay are inserted and so are in the log, as is a fencing entry, and a
 /// marker has the place of an event. Level 2 updates a record conditionally if the record hides
 /// ordered writes, so an updated record may be a stray of either kind.
 pub(crate) fn level_2_origin(
@@ -413,7 +413,7 @@ mod tests {
         for other in [origin(2, 5), origin(1, 6), other_ws, other_wlog] {
             assert!(!other.is_at(place), "{other:?}");
         }
-        // Behind event 5 of epoch 2 no event has an earlier epoch.
+        // After event 5 of epoch 2 no event has an earlier epoch.
         let entry = &writes(&corrupted(2, 5, 2)).rest[0];
         for write in [&write(None), &write(Some(version(1, 3))), entry] {
             assert!(origin(1, 5).is_excluded_by(write) && origin(1, 6).is_excluded_by(write));
@@ -439,7 +439,7 @@ mod tests {
         // A row of another partition is no sign of a later leader of this one.
         let foreign = judge_plog_row(write, Epoch(2), Epoch(9), at(3, 6).as_ref(), |_| false);
         assert!(matches!(foreign, PlogOccupant::Foreign(_)));
-        // An event of level 2 behind an event of a later epoch is not in the log.
+        // An event of level 2 after an event of a later epoch is not in the log.
         assert!(matches!(found_with(2, at(1, 6)), PlogOccupant::Stray(Epoch(1))));
         for wrong in [at(1, 9), at(2, 6), Some(Bytes::from_static(&[1]))] {
             assert!(matches!(found_with(9, wrong), PlogOccupant::Foreign(_)));

@@ -1,7 +1,7 @@
 //! Copies of a log: the rows of a log that was read elsewhere.
 //!
-//! A copy is written into a keyspace in which nobody else works. [`LogWriter::replay`] writes the
-//! other rows later, as after a crash directly behind the last event.
+//! A copy is written into a keyspace that nobody else uses. [`LogWriter::replay`] writes the other
+//! rows later, as after a crash right after the last event.
 
 use bytes::Bytes;
 

@@ -15,7 +15,7 @@ use istorage::{
 pub use self::level_change::LevelChange;
 use crate::{DecodeError, Epoch, IncompatibleSchema, Schema, TrustLevel, layout, wire};
 
-/// The reason for which an application cannot be deployed, or its level cannot be changed.
+/// Why an application cannot be deployed, or its level cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
     /// The trust level of the application has changed since it was opened.
@@ -92,7 +92,7 @@ impl Deployment {
         Deployment { level, stray_before: Epoch(0), schema, change: None }
     }
 
-    /// The level to which a change has begun; `None` if no change is under way. If its command was
+    /// The level that a change is going to; `None` if no change is under way. If its command was
     /// killed, the next node or command cancels it.
     pub fn changing_to(&self) -> Option<TrustLevel> {
         self.change.map(|change| change.to)
@@ -194,8 +194,8 @@ impl Deployment {
         Ok(Deployment { schema: self.schema.clone(), change: None, ..earlier })
     }
 
-    /// Writes this deployment in the place of the row that was read. Returns whether this
-    /// deployment is there.
+    /// Replaces the row that was read with this deployment. Returns whether this deployment is
+    /// stored.
     async fn replace(
         &self,
         read: Option<Bytes>,

@@ -10,7 +10,7 @@ use crate::{AppRow, DamagedRow, LeadershipLost, Offset};
 /// The result of an operation on a log.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The reason for which an operation on a log failed.
+/// Why an operation on a log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Try again later, unless the error [lasts](Error::is_lasting). The event was not written, and
@@ -39,7 +39,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error of a write of which an attempt got no answer. `what` failed afterwards.
+    /// The error of a write after an attempt without an answer. `what` failed afterwards.
     pub(crate) fn unknown(what: impl fmt::Display) -> Error {
         Error::Unknown(istorage::Error::outcome_unknown(what.to_string()))
     }
@@ -66,7 +66,7 @@ pub struct Violation {
     pub found: Option<Bytes>,
     /// The bytes that were to be written.
     pub expected: Bytes,
-    /// The reason for which the row was not written.
+    /// Why the row was not written.
     pub why: &'static str,
     /// Whether another try may succeed: nothing of the event is in the log, and the row can be
     /// read.

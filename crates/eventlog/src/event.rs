@@ -116,7 +116,7 @@ pub struct Marker {
 ///
 /// A leader writes a fencing entry at the end of the log that it found, before it answers anything
 /// that a late write of a former leader could contradict. The former leader inserts its event at
-/// the end of the log that it knew, which is not behind the fencing entry. So the late insert is
+/// the end of the log that it knew, which is not after the fencing entry. So the late insert is
 /// refused. No other row follows from a fencing entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEntry {
@@ -169,7 +169,7 @@ impl Entry {
         }
     }
 
-    /// Returns the partition of the entry, in an application with so many partitions.
+    /// Returns the partition of the entry, in an application with this many partitions.
     pub fn partition(&self, partitions: NonZeroU16) -> u16 {
         match self {
             Entry::Event(event) => event.place.ws.partition(partitions),

@@ -23,8 +23,8 @@ pub trait Fence: fmt::Debug + Send + Sync + 'static {
     /// renewed.
     fn may_send(&self, timeout: Duration) -> bool;
 
-    /// Returns the reason for which no write may ever be sent again under this leadership; `None`
-    /// while a write may still be sent.
+    /// Returns why no write may ever be sent again under this leadership; `None` while a write may
+    /// still be sent.
     fn lost(&self) -> Option<LeadershipLost>;
 }
 
@@ -82,7 +82,7 @@ impl LogFence {
 
     /// Waits until the fence permits a write that is given up after the
     /// [timeout](crate::LogSettings::timeout) of a call. Every write under the leadership waits
-    /// here first, also a write of another crate.
+    /// here first, including those of other crates.
     ///
     /// # Errors
     /// Fails if no write may ever be sent again.
@@ -100,8 +100,7 @@ impl LogFence {
         Ok(())
     }
 
-    /// Returns the reason for which no write will ever be sent here again; `None` while a write may
-    /// still be sent.
+    /// Returns why no write will ever be sent here again; `None` while a write may still be sent.
     pub fn lost(&self) -> Option<LeadershipLost> {
         self.later_leader.get().map(|by| seen_later(*by)).or_else(|| self.fence.lost())
     }

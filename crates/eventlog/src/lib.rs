@@ -50,7 +50,7 @@
 //! - A [`LogWriter`] is the log of a partition, for its leader. It [writes](LogWriter::write)
 //!   [`PreparedEvent`]s as its [`TrustLevel`] says, [replays](LogWriter::replay) the log, and knows
 //!   the [versions of records](AcknowledgedVersions) that the storage has acknowledged.
-//! - Its [`LogFence`] is asked before each write. The [`Fence`] that the caller gives proves that
+//! - It asks its [`LogFence`] before each write. The [`Fence`] that the caller gives proves that
 //!   the node leads.
 //! - A [`Reader`] reads logs and records, and needs no leadership.
 //! - [`Event`], [`Marker`] and [`FencingEntry`] are the kinds of [`Entry`] in a log. A [`Record`]
@@ -68,9 +68,10 @@
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-// Each of these types has only those before it: `LogFence`, `Reader`, `AcknowledgedVersions` and
-// `Tail`; `Calls`, `Strays`, `Applier`, `LogWriter`; then `PlogEntries`, `Replay`, `LogRepair` and
-// `LogCopier`. The methods of `LogWriter` that begin a replay stand beside `Replay`.
+// Each of these types uses only types before it in this list: `LogFence`, `Reader`,
+// `AcknowledgedVersions` and `Tail`; `Calls`, `Strays`, `Applier`, `LogWriter`; then `PlogEntries`,
+// `Replay`, `LogRepair` and `LogCopier`. The methods of `LogWriter` that begin a replay stand
+// beside `Replay`.
 mod acknowledged;
 mod app_row;
 mod apply;

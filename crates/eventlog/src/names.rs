@@ -31,7 +31,7 @@ impl QName {
         self.0.split_once('.').map_or("", |(package, _)| package)
     }
 
-    /// Returns the name in the package: the text behind the dot.
+    /// Returns the name in the package: the text after the dot.
     pub fn name(&self) -> &str {
         self.0.split_once('.').map_or("", |(_, name)| name)
     }

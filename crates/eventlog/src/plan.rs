@@ -26,21 +26,21 @@ use crate::{
     layout::NEIGHBOUR_KEY, prepared::RecordWrite,
 };
 
-/// The rules by which the rows of an application are written.
+/// The rules for writing the rows of an application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) partition: u16,
     pub(crate) level: TrustLevel,
     /// Whether level 2 may have written rows, so that a row may be in the place of a new one.
     pub(crate) level_2_wrote: bool,
-    /// The offset of the first event behind the last replay.
+    /// The offset of the first event after the last replay.
     pub(crate) first: Offset,
     /// Whether the checked rows beside those of the log are put and read back: the storage cannot
-    /// write all rows of a group atomically. Other storages write these rows under conditions, also
+    /// write all rows of a group atomically. Other storages write these rows under conditions, even
     /// if a group does not fit into one atomic write.
     pub(crate) reads_back: bool,
-    /// The time for which an answer is kept after its event. The age of an event is measured
-    /// against `age_at`, and is zero if the event is later.
+    /// How long an answer is kept after its event. The age of an event is measured against
+    /// `age_at`, and is zero if the event is later.
     pub(crate) answers_kept: Duration,
     pub(crate) age_at: WallTime,
 }
@@ -84,14 +84,14 @@ impl Rules {
         Ok(planned.writes)
     }
 
-    /// The way in which the events of a group are written into the log of the partition.
+    /// How the events of a group are written into the log of the partition.
     ///
     /// Invariant: a leader inserts its first group at every level. A simpler version puts each
     /// group at level 2. At level 0 leader A stands still before it inserts event 7; the level
     /// becomes 2; leader B replays the log up to event 6; the insert of A lands; B puts its own
     /// event 7 and acknowledges it. The insert lies above the put, so the event of B would be lost.
     /// The first group of B is enough: A inserts its events at the end of the log that A knew,
-    /// which is not behind the end that B knows. If another event is there, the insert of A is
+    /// which is not past the end that B knows. If another event is there, the insert of A is
     /// refused.
     fn plog_mode(self, group: &[PreparedEvent]) -> WriteMode {
         let is_first = group.first().is_some_and(|event| event.plog == self.first);
@@ -101,7 +101,7 @@ impl Rules {
         }
     }
 
-    /// The way in which an event is written into the log of its workspace.
+    /// How an event is written into the log of its workspace.
     fn wlog_mode(self, is_marker: bool) -> WriteMode {
         match self.level {
             // A marker must not replace an event that is whole.
@@ -112,7 +112,7 @@ impl Rules {
         }
     }
 
-    /// The way in which a record is written. `before` is the row that was read before an update.
+    /// How a record is written. `before` is the row that was read before an update.
     ///
     /// Invariant: a record that hides ordered writes is written conditionally at every level. A
     /// simpler version puts it at levels 1 and 2. At level 0 the record was written in an atomic
@@ -136,8 +136,8 @@ impl Rules {
         if self.level == TrustLevel::Two { order } else { order.first_wins() }
     }
 
-    /// The order of a new record. At level 1 nothing looks at the record, so it must replace what
-    /// level 2 may have left in its place.
+    /// The order of a new record. Level 1 does not check the record, so it must replace what level
+    /// 2 may have left in its place.
     fn order_of_new_record(self, order: Order) -> Order {
         match self.level {
             TrustLevel::Zero => order.first_wins(),

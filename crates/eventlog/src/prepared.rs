@@ -41,8 +41,8 @@ pub(crate) struct RecordWrite {
 
 impl PreparedEvent {
     /// Prepares an event. For each record that the event updates, `before` returns the row that was
-    /// read before. If several events of a group write a record, the row that the first of these
-    /// events found counts.
+    /// read before. If several events of a group write a record, only the row that the first of
+    /// them found counts.
     pub fn new(
         event: &Event,
         mut before: impl FnMut(RecordId) -> Option<FoundRow>,
@@ -80,7 +80,7 @@ impl PreparedEvent {
         }
     }
 
-    /// An entry from which no row follows, of a place that has no workspace.
+    /// An entry without a workspace, from which no other row follows.
     pub(crate) fn bare(epoch: Epoch, plog: Offset, entry: Bytes) -> PreparedEvent {
         PreparedEvent {
             epoch,

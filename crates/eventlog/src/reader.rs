@@ -115,7 +115,7 @@ impl Reader {
                 _ if known.is_some_and(|last| next <= last) => {
                     Err(DamagedRow::Missing(row(next)).into())
                 }
-                // Events behind a gap prove nothing, because the events of a group are written at
+                // Events after a gap prove nothing, because the events of a group are written at
                 // the same time.
                 _ => Ok(None),
             }
@@ -160,9 +160,9 @@ impl Reader {
         stream::try_unfold(cursor, read).boxed()
     }
 
-    /// Returns the records of a workspace from an id on, in the order of ids. Behind `last`, the
+    /// Returns the records of a workspace from an id on, in the order of ids. After `last`, the
     /// stream ends at the first storage partition without records. The stream is lazy, and reads
-    /// any number of records in bounded memory. It ends behind a damaged record.
+    /// any number of records in bounded memory. It ends after a damaged record.
     pub fn records(
         &self,
         ws: WsId,
@@ -212,7 +212,7 @@ impl Reader {
                     cursor.is_empty = false;
                     return Ok(Some(((id, row.value), cursor)));
                 }
-                // There may be no storage partition behind the largest ids.
+                // There may be no storage partition after the largest ids.
                 let Some(next) = first.checked_add(NEIGHBOURS) else {
                     return Ok(None);
                 };
@@ -261,7 +261,7 @@ impl Reader {
     }
 
     /// Returns whether the bytes of a row can be read, and belong to the row. A missing event is
-    /// not whole, and another missing row is.
+    /// damage; any other missing row is normal.
     pub fn is_whole(&self, row: AppRow, bytes: Option<&Bytes>) -> bool {
         let Some(bytes) = bytes else { return !matches!(row, AppRow::Plog(..) | AppRow::Wlog(..)) };
         match row {

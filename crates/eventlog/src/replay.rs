@@ -1,5 +1,5 @@
-//! The replay of a log: at the beginning of a leadership, and after a write that failed. A log is
-//! also read without it.
+//! The replay of a log: at the beginning of a leadership, and after a write that failed. Also the
+//! reading of a log without a replay.
 
 mod entries;
 mod event_age;
@@ -24,12 +24,12 @@ impl LogWriter {
     ///
     /// Invariant: an entry is returned only after all rows that follow from the event are stored. A
     /// simpler version returns entries as they are read. Leader A reads event 5, stores the offset
-    /// behind it, and crashes before the records of event 5 are written; leader B replays from that
+    /// after it, and crashes before the records of event 5 are written; leader B replays from that
     /// offset. So the records are never written.
     ///
     /// The log ends at the first offset without an event. If a late write of an earlier leader puts
     /// an event there, the next write at that offset finds this event. A stray of trust level 2 is
-    /// replaced instead. If there are events behind a missing event, the replay fails with
+    /// replaced instead. If there are events after a missing event, the replay fails with
     /// [`DamagedRow::Missing`](crate::DamagedRow::Missing).
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
         let entries = PlogEntries::new(&self.calls, &self.strays, from);
@@ -67,7 +67,7 @@ struct Replay<'l> {
     entries: PlogEntries<'l>,
     /// A read error. The replay returns the error after the earlier events are applied.
     failed: Option<Error>,
-    /// The first event behind the last batch, which makes a row that the batch writes.
+    /// The first event after the last batch, which makes a row that the batch writes.
     next: Option<(Entry, Bytes)>,
     is_over: bool,
     /// The time of an event at the end of the log or before it, once it was searched.

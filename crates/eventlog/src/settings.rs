@@ -15,9 +15,8 @@ pub struct LogSettings {
     /// The number of partitions of the application. A workspace is in the partition of its number
     /// modulo this number.
     pub partitions: NonZeroU16,
-    /// The way in which events and records are written. The level may change between two
-    /// leaderships, while no node works. A change from or to level 2 also waits until all late
-    /// writes have landed.
+    /// How events and records are written. The level may change between two leaderships, while no
+    /// node works. A change from or to level 2 also waits until all late writes have landed.
     pub level: TrustLevel,
     /// Before the last change from level 2 all epochs were below this one; 0 if the level never was
     /// changed from 2. A row of such an epoch may be a *stray*: a former leader wrote it, and its
@@ -27,8 +26,8 @@ pub struct LogSettings {
     pub timeout: Duration,
     /// The time for tries to apply the events in the log. Afterwards the caller gets the error.
     pub apply_for: Duration,
-    /// The time after an event for which its answer is kept. A command that is sent again in this
-    /// time gets the first answer.
+    /// How long an answer is kept after its event. A command that is sent again in this time gets
+    /// the first answer.
     pub answers_kept: Duration,
 }
 

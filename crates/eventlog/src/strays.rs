@@ -79,7 +79,7 @@ impl Strays {
         }
     }
 
-    /// Returns the epoch below which an event is a stray: at most the epoch of the event in front,
+    /// Returns the epoch below which an event is a stray: at most the epoch of the event before it,
     /// because the epochs of a log never fall.
     pub(crate) fn bound_behind(&self, in_front: Epoch) -> Epoch {
         match self.calls.settings.level {
@@ -88,7 +88,7 @@ impl Strays {
         }
     }
 
-    /// Returns whether an event behind an event of a later epoch is a stray. A stray was put, so at
+    /// Returns whether an event after an event of a later epoch is a stray. A stray was put, so at
     /// the other levels a row that hides ordered writes is damage.
     pub(crate) async fn is_stray_event(&self, row: AppRow, epoch: Epoch) -> Result<bool> {
         if !self.may_be_stray(epoch) {
@@ -101,7 +101,7 @@ impl Strays {
         Ok(found.is_none_or(|found| !found.hides_ordered))
     }
 
-    /// Returns whether an event is behind the end of the log, in this storage partition or in the
+    /// Returns whether an event is past the end of the log, in this storage partition or in the
     /// next one. Strays of level 2 do not count. `epoch` is the epoch of the last event.
     pub(crate) async fn has_event_beyond(&self, end: Offset, epoch: Epoch) -> Result<bool> {
         let next_storage_partition = Offset((end.0 / NEIGHBOURS + 1) * NEIGHBOURS);

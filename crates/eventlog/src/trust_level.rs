@@ -2,12 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-/// The way in which events and records are written. The first deployment of an application chooses
-/// it. It may change later, while no node works: each level works on the rows of the others.
+/// How events and records are written. The first deployment of an application chooses the level. It
+/// may change later, while no node works: each level works on the rows of the others.
 ///
 /// A *checked* row is written under a condition, or put and read back. Foreign bytes in its place
-/// are reported. All other writes are trusted. `docs/trust-levels.md` has the way in which each
-/// level writes each kind of row.
+/// are reported. All other writes are trusted. `docs/trust-levels.md` says how each level writes
+/// each kind of row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustLevel {
     /// Nothing is trusted: logs and records are checked, and a node that stalled can overwrite

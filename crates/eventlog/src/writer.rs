@@ -32,8 +32,7 @@ pub struct WriteOutcome {
     pub committed: usize,
     /// Whether the events in the log are applied.
     pub applied: Result<()>,
-    /// The reason for which the other events are not in the log. After [`Error::Unknown`] they may
-    /// be in the log.
+    /// Why the other events are not in the log. After [`Error::Unknown`] they may be in the log.
     pub commit_error: Option<Error>,
     /// The time until the outcome of the log was known. Unless the storage writes everything in one
     /// call, the other rows were written after that.
@@ -100,8 +99,8 @@ impl LogWriter {
         &self.calls.clock
     }
 
-    /// Returns the leadership under which the log is written. The log asks it before every write.
-    /// A caller asks it before it reports a success, and before a write of its own.
+    /// Returns the leadership under which the log is written. The log checks it before every write.
+    /// A caller checks it before it reports a success, and before a write of its own.
     pub fn fence(&self) -> &LogFence {
         &self.calls.fence
     }
@@ -168,8 +167,7 @@ impl LogWriter {
     pub(crate) fn plan_writes(&self, group: &[PreparedEvent]) -> Result<GroupWrites> {
         if let Some(event) = group.iter().find(|event| event.plog > Offset::LAST) {
             let (Offset(offset), Offset(last)) = (event.plog, Offset::LAST);
-            let what =
-                format!("the log of a partition ends at offset {last}, in front of {offset}");
+            let what = format!("the log of a partition ends at offset {last}, before {offset}");
             return Err(istorage::Error::invalid(what).into());
         }
         self.plan_at(group, self.tail().time)
@@ -200,7 +198,7 @@ impl LogWriter {
     /// there any more. `last` is the epoch of the last entry of the log.
     ///
     /// The end is fenced if the last entry is of this leadership. A former leader writes its event
-    /// at the end of the log that it knew, which is not behind this entry. An insert is refused
+    /// at the end of the log that it knew, which is not after this entry. An insert is refused
     /// there, however late it lands, and an inserted entry hides a put of level 2. Where no write
     /// lands late, every end is fenced.
     ///

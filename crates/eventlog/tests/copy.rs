@@ -59,7 +59,7 @@ async fn a_copy_has_the_same_bytes_and_rows() {
 }
 
 /// A log with a gap has lost an event, so its copy would lack that event, too. At level 2 a leader
-/// that had lost its leadership may have left events behind the end.
+/// that had lost its leadership may have left events past the end.
 #[tokio::test]
 async fn a_log_with_a_gap_is_not_copied() {
     for level in LEVELS {

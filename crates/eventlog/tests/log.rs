@@ -36,7 +36,7 @@ async fn the_next_leader_reads_the_log_from_any_offset() {
     }
 }
 
-/// The event at the last order of a write was written. The offset behind it had no order, so it
+/// The event at the last order of a write was written. The offset after it had no order, so it
 /// could not be stored, and no later leader could read the log to its end.
 #[tokio::test]
 async fn no_event_is_behind_the_last_offset() {
@@ -111,7 +111,7 @@ async fn events_behind_a_missing_event_stop_the_replay() {
         assert_eq!(
             broken(error),
             missing,
-            "an offset behind the first one proves that event 4 existed"
+            "an offset after the first one proves that event 4 existed"
         );
     }
 }
@@ -153,9 +153,9 @@ async fn an_event_of_a_later_leader_ends_the_leadership() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 5), &events(5, 1, 1, None)).await;
-        // The same holds if all events of the later leader are in front of the stored offset. A
-        // leader stalled before it read these events, took itself for the last leader, and
-        // wrote behind events of a later epoch. After that, no node could read the log.
+        // The same holds if all events of the later leader are before the stored offset. A leader
+        // stalled before it read these events, took itself for the last leader, and wrote behind
+        // events of a later epoch. After that, no node could read the log.
         for from in [1, 2] {
             let late = log(&storage, level, 4);
             let error = replayed(&late, from).await.unwrap_err();
@@ -197,8 +197,8 @@ async fn a_conflicting_event_is_left_unchanged() {
     }
 }
 
-/// The events in front of an unreadable event are applied before the error is returned. An operator
-/// that marks the event reads the events in front of it.
+/// The events before an unreadable event are applied before the error is returned. An operator that
+/// marks the event reads the events before it.
 #[tokio::test]
 async fn events_in_front_of_an_unreadable_event_are_applied() {
     for level in LEVELS {

@@ -66,7 +66,7 @@ async fn a_replay_passes_a_marked_event() {
     }
 }
 
-/// At level 2 a former leader left event 4 behind the fencing entry 3: a stray. The entry was
+/// At level 2 a former leader left event 4 after the fencing entry 3: a stray. The entry was
 /// damaged, and was written again with the epoch of event 2, which is that of the stray. So the
 /// next leader found event 4 in the log, although its command had been rejected.
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn the_place_of_a_damaged_event_is_searched_among_its_neighbours() {
             assert!(storage.compare_and_delete(key, there, far).await.unwrap().is_applied());
             assert_eq!(found().await, [(WS, Offset(3), Gap)]);
         }
-        // Behind the last event of the workspace there is no trace of a lost event.
+        // After the last event of the workspace there is no trace of a lost event.
         assert_eq!(places(5).await.unwrap(), []);
     }
 }
@@ -286,7 +286,7 @@ async fn damage(storage: &SharedStorage, level: TrustLevel, row: AppRow) {
 async fn an_event_is_applied_across_a_marked_event() {
     for level in LEVELS {
         for has_copy in [true, false] {
-            // The recovery begins in front of the marker, or right behind it.
+            // The recovery begins before the marker, or right after it.
             for from in [1, 4] {
                 let storage = storage().await;
                 write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;

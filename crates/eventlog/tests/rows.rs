@@ -112,16 +112,15 @@ async fn an_event_of_another_partition_is_not_written() {
     assert_eq!(outcome.committed, 0);
 }
 
-/// One bit was wrong in the storage. A log of 1,502 events was read as if it ended behind the
-/// 483rd.
+/// One bit was wrong in the storage. A log of 1,502 events was read as if it ended after the 483rd.
 #[tokio::test]
 async fn a_log_that_ends_before_its_known_end_is_reported() {
     for level in LEVELS {
         // The missing event is in the middle, at the end of a storage partition, at its beginning,
         // or at the end of the log.
         let far = [(4_095, 4_100), (4_096, 4_100), (4_100, 4_100)];
-        // The levels differ in the way in which rows are written, not in the keys of rows. So one
-        // level is enough here.
+        // The levels differ in how rows are written, not in the keys of rows. So one level is
+        // enough here.
         let far = if level == TrustLevel::Zero { &far[..] } else { &[] };
         for (missing, count) in [(3, 5), (5, 5), (1, 1)].iter().chain(far).copied() {
             let storage = storage().await;

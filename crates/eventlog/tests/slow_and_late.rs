@@ -23,7 +23,7 @@ use support::{LEVELS, PARTITION, PARTITIONS, WS, event, events, only_in_plog, re
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// The time for which answers are kept.
+/// How long answers are kept.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn log_with(storage: &SharedStorage, clock: &Clock, level: TrustLevel) -> LogWriter {
@@ -43,7 +43,7 @@ fn keyed(offset: u64, at: Duration) -> Event {
     }
 }
 
-/// The hours for which the answer of an event is still stored, rounded up; `None` if there is none.
+/// How many hours the answer of an event is still stored, rounded up; `None` if there is none.
 async fn hours_left(storage: &SharedStorage, event: &Event) -> Option<u64> {
     let row = AppRow::Answer(WS, event.idempotency.as_ref().unwrap().key);
     let ttl = storage.query_ttl(&row.key(), HOUR).await.unwrap()?;
@@ -78,9 +78,9 @@ async fn a_clock_that_is_ahead_drops_no_answer() {
     }
 }
 
-/// The end of a long log is not read together with its first events. Answers are measured against
-/// the last event all the same: old answers do not come back when a log is read from its beginning.
-/// If the clock is behind the last event, the clock counts.
+/// The end of a long log is not read together with its first events. The age of answers is still
+/// measured against the last event: old answers do not come back when a log is read from its
+/// beginning. If the clock is behind the last event, the clock counts.
 #[tokio::test]
 async fn answers_are_measured_against_the_last_event_of_a_long_log() {
     for (count, last, clock) in [
@@ -105,7 +105,7 @@ async fn answers_are_measured_against_the_last_event_of_a_long_log() {
     }
 }
 
-/// A storage with calls that take a time for each row, and fail at their deadline. It has no atomic
+/// A storage whose calls take some time for each row, and fail at their deadline. It has no atomic
 /// writes.
 #[derive(Debug)]
 struct SlowStorage {
@@ -114,7 +114,7 @@ struct SlowStorage {
     slow: &'static [CallKind],
     each_row: Duration,
     calls: AtomicUsize,
-    /// The time at which an attempt began, or a slow call of it last succeeded.
+    /// When an attempt began, or a slow call of it last succeeded.
     done_at: Mutex<Instant>,
 }
 
@@ -214,8 +214,8 @@ async fn a_slow_storage_is_used_in_smaller_parts() {
 }
 
 /// A recovery is given up if no call succeeds within the time to apply events. The next one begins
-/// with the smaller parts of the last one, so it comes to an end also if only single rows can be
-/// read or written within a call.
+/// with the smaller parts of the last one, so it ends even if only single rows can be read or
+/// written within a call.
 #[tokio::test]
 async fn an_attempt_that_is_given_up_makes_the_next_one_do_less_at_once() {
     for (level, slow) in CALLS {

@@ -113,7 +113,7 @@ fn is_violation_of_record(error: &Error) -> bool {
     matches!(error, Error::Violation(violation) if violation.row == record_row())
 }
 
-/// A number was given twice. Each event behind the first one makes, or makes and changes, another
+/// A number was given twice. Each event after the first one makes, or makes and changes, another
 /// record with that number.
 #[tokio::test]
 async fn a_number_that_was_given_twice_is_reported_and_replaces_nothing() {
@@ -238,7 +238,7 @@ async fn rows_that_are_hidden_are_written_conditionally() {
     }
 }
 
-/// An operator removed a foreign row behind the end of the log, and then the level became 2. The
+/// An operator removed a foreign row past the end of the log, and then the level became 2. The
 /// removed row hid the next event, which was acknowledged.
 #[tokio::test]
 async fn the_first_event_of_level_2_is_inserted_if_its_place_hides_it() {
@@ -442,8 +442,8 @@ async fn an_update_is_not_acknowledged_while_the_storage_does_not_show_it() {
     }
 }
 
-/// Another program deleted a row behind the end of the log, with a clock that was ahead. The
-/// deletion hid the next event, which was acknowledged.
+/// Another program deleted a row past the end of the log, with a clock that was ahead. The deletion
+/// hid the next event, which was acknowledged.
 #[tokio::test]
 async fn the_first_event_is_not_acknowledged_while_the_storage_does_not_show_it() {
     for level in LEVELS {

@@ -29,7 +29,7 @@ kind = "CDoc"
 fields = { name = "string" }
 "#;
 
-/// Events 3 and 5 of the former leader are behind event 2 of a later epoch.
+/// Events 3 and 5 of the former leader come after event 2 of a later epoch.
 async fn with_strays(level: TrustLevel) -> SharedStorage {
     let storage = storage().await;
     write(&storage, &log(&storage, Two, 1), &events(1, 1, 1, None)).await;
@@ -65,7 +65,7 @@ async fn an_event_that_level_2_did_not_put_is_damage() {
     }
 }
 
-/// A foreign row behind the end of the log could not be removed if such an event was behind it.
+/// A foreign row past the end of the log could not be removed if such an event came after it.
 #[tokio::test]
 async fn the_events_of_a_former_leader_do_not_prove_that_the_log_goes_on() {
     let storage = with_strays(Two).await;
@@ -116,7 +116,7 @@ async fn a_copy_at_the_end_that_level_2_may_have_left_is_no_place_of_an_event() 
     let change = LevelChange::begin(Zero, &storage, &clock, soon).await.unwrap();
     change.finish(Epoch(2), &storage, &clock, soon).await.unwrap();
     assert_eq!(places().await, [], "the level was 2");
-    // It may be the event of the copy all the same, so it is not removed.
+    // It may still be the event of the copy, so it is not removed.
     assert!(!LogRepair::new(&next).may_be_behind_the_end(Offset(3)).await.unwrap());
     // The next event of the workspace has a later offset, so this one is in the log.
     only_in_plog(&storage, Zero, &event(3, 4, Some((1, 3)))).await;
@@ -252,13 +252,13 @@ async fn a_recovery_settles_the_conditional_writes_over_strays() {
 }
 
 /// A storage in which another program has put a record. When a node reads the row, the program has
-/// just changed it. In front of the next write the program puts the first bytes again.
+/// just changed it. Before the next write the program puts the first bytes again.
 #[derive(Debug)]
 struct ChangingStorage {
     inner: SharedStorage,
     atomic: Option<BatchLimits>,
     key: Key,
-    /// The bytes that the program puts next. They are over those that come last.
+    /// The bytes that the program puts, the next ones at the end.
     next: Mutex<Vec<Bytes>>,
 }
 

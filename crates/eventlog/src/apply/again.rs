@@ -31,12 +31,12 @@ impl Applier {
         if failed.is_empty() {
             return self.apply(rest, changes).await;
         }
-        // No record is changed behind a violation, because it may be that of another event.
+        // After a violation no record is changed: it may be the record of another event.
         failed.push(self.apply(rest, Vec::new()).await);
         combined_result(failed)
     }
 
-    /// Puts the events of a log again that level 2 may have put there, with their orders.
+    /// Puts the events again that level 2 may have put into the log, with their orders.
     ///
     /// Invariant: an event that a recovery applies stays in the log. A simpler version trusts the
     /// read of the log. Leader A puts event 8, the put reaches one server of three, and A dies;

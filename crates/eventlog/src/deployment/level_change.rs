@@ -1,11 +1,11 @@
 //! The change of an application's trust level, while no node works on the application.
 //!
 //! Invariant: the level changes only if no partition was started since the change began. A simpler
-//! version replaces the level at once. The command stalls in front of its write, and its leases
-//! expire; a node starts partitions at level 0; the write lands. So the next owner of a partition
-//! works at level 2, while writes of the first owner, which level 0 guards, may still land.
-//! Therefore the change is written twice. A node that meets the first row removes it before it
-//! starts a partition, and then the second write is refused.
+//! version replaces the level at once. The command stalls before its write, and its leases expire;
+//! a node starts partitions at level 0; the write lands. So the next owner of a partition works at
+//! level 2, while writes of the first owner, which level 0 guards, may still land. Therefore the
+//! change is written twice. A node that meets the first row removes it before it starts a
+//! partition, and then the second write is refused.
 
 use bytes::Bytes;
 use clock::{Clock, Instant};

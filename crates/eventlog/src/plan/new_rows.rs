@@ -29,7 +29,8 @@ impl NewRows {
     /// Returns the first row that an event of a group makes although an earlier one writes it.
     pub(crate) fn first_repeated(mut self, group: &[PreparedEvent]) -> Option<AppRow> {
         match group {
-            // Most groups of a client that waits for its answers. Nothing else makes its rows.
+            // The usual group of a client that waits for its answers. No other event makes its
+            // rows.
             [event] if event.records.len() < 2 => None,
             _ => group.iter().find_map(|event| self.add(event)),
         }

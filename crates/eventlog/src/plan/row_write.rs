@@ -1,4 +1,4 @@
-//! The write of one row, and the way in which the row is written.
+//! The write of one row, and how the row is written.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) enum RecordBasis {
     InLog,
 }
 
-/// The way in which a row is written.
+/// How a row is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteMode {
     /// Write the row if it holds exactly these bytes; with `None`, if it does not exist.

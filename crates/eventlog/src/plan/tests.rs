@@ -147,8 +147,8 @@ fn a_record_that_hides_ordered_writes_is_updated_conditionally_at_every_level() 
     assert_eq!(rest(true, TrustLevel::One), "event 7@-7? old>again other@7 event 8@-8?");
 }
 
-/// Nothing looks at a new record of level 1. In the band *first* it would not replace the record of
-/// a former leader of level 2.
+/// Level 1 does not check a new record. In the band *first* it would not replace the record of a
+/// former leader of level 2.
 #[test]
 fn a_new_record_of_level_1_replaces_what_level_2_has_left() {
     let group = [event(7, 1, vec![record(1, None, None, "new")])];

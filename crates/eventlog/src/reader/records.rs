@@ -9,8 +9,8 @@ use crate::{AppRow, RecordId, Result, StoredRecord, WsId, layout::NEIGHBOURS};
 /// Some ids of records that follow each other in one storage partition. One read of the storage
 /// gets the records of a block.
 ///
-/// A caller reads block after block. So it can stop between two blocks without records, of which
-/// any number may stand between two records. A storage reads in the order of ids only: a caller
+/// A caller reads block after block. So it can stop between two blocks: any number of blocks
+/// without records may lie between two records. A storage reads in the order of ids only: a caller
 /// that needs the opposite order turns each block around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordBlock {
@@ -47,7 +47,7 @@ impl Reader {
     pub fn block(&self, ws: WsId, block: RecordBlock) -> BoxStream<'static, Result<StoredRecord>> {
         let row = AppRow::Record(ws, block.first);
         let key = row.key();
-        // The place behind the last one: as bytes it comes behind each place of a neighbour.
+        // The position after the last one. As bytes it sorts after each position of a neighbour.
         let end = (block.last.0 % NEIGHBOURS + 1) as u16;
         let range = Range::between(key.ccols, end.to_be_bytes().to_vec());
         let rows = self.storage.read(key.pkey, range, Consistency::Plain, self.timeout);

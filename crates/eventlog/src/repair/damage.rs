@@ -12,7 +12,7 @@ pub struct DamagedEvent {
     pub(super) row: AppRow,
     /// The bytes in the row of the event.
     pub(super) found: Bytes,
-    /// The place of the event. Its epoch is that of the copy, or else of the event in front.
+    /// The place of the event. Its epoch is that of the copy, or else of the event before it.
     pub(super) place: EventPlace,
     /// The bytes in the place of the copy in the log of the workspace, if the copy cannot be read
     /// or trusted, either.
@@ -25,8 +25,8 @@ pub struct DamagedEvent {
 }
 
 impl DamagedEvent {
-    /// Returns the place of the event. Its epoch is that of the copy, or else of the event in
-    /// front.
+    /// Returns the place of the event. Its epoch is that of the copy, or else of the event before
+    /// it.
     pub fn place(&self) -> EventPlace {
         self.place
     }
@@ -58,7 +58,7 @@ pub struct DamagedFencing {
 }
 
 impl DamagedFencing {
-    /// Returns the entry that is written again. It has the time of the entry in front.
+    /// Returns the entry that is written again. It has the time of the entry before it.
     pub fn entry(&self) -> FencingEntry {
         self.entry
     }
@@ -72,7 +72,7 @@ impl DamagedFencing {
 /// The known facts about the events around an event that cannot be read.
 #[derive(Clone, Debug, Default)]
 pub struct EventNeighbours {
-    /// The highest number that the events in front drew, for each sequence.
+    /// The highest number that the events before the damaged one drew, for each sequence.
     pub before: BTreeMap<u16, u64>,
     /// The offset of the next event in the log of the workspace.
     pub next: Option<Offset>,

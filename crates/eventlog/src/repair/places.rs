@@ -10,7 +10,7 @@ use crate::{
     TrustLevel, WsId,
 };
 
-/// The number of events in front of a damaged event that are searched, and of those behind it.
+/// The number of events before a damaged event that are searched, and of those after it.
 pub const SEARCHED_EVENTS: u64 = 4_096;
 
 /// The number of rows that are read in one call.
@@ -23,11 +23,11 @@ pub struct PlaceCandidate {
     pub ws: WsId,
     /// The offset in the log of the workspace.
     pub wlog: Offset,
-    /// The reason for which the event may be there.
+    /// Why the event may be there.
     pub evidence: PlaceEvidence,
 }
 
-/// The reason for which a damaged event may have a place. The most certain one comes first.
+/// Why a damaged event may have a place. The most certain one comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlaceEvidence {
     /// The log of the workspace has a copy or a marker of the event there.
@@ -42,16 +42,16 @@ pub enum PlaceEvidence {
 /// The known offsets of a workspace around a damaged event.
 #[derive(Clone, Copy, Default)]
 struct Around {
-    /// The offset of the last event in front.
+    /// The offset of the last event before the damaged one.
     before: Option<u64>,
-    /// The offset of the first event behind.
+    /// The offset of the first event after it.
     next: Option<u64>,
 }
 
 impl Reader {
     /// Searches for the places that the damaged event at `plog` may have, the most certain one
-    /// first. The workspaces of [`SEARCHED_EVENTS`] events in front of the event and behind it are
-    /// searched. So an event is not found if its workspace has no other event there, or if the
+    /// first. The search covers the workspaces of [`SEARCHED_EVENTS`] events before the event and
+    /// after it. So an event is not found if its workspace has no other event there, or if the
     /// event is the last one of its workspace and was never applied.
     ///
     /// Invariant: a stray of level 2 is no candidate. A simpler version takes each copy of the
@@ -137,7 +137,7 @@ impl Reader {
 }
 
 /// Returns the only offset that a lost event of a workspace can have, and whether an event of the
-/// workspace is behind it. `None` if the events around leave no room for one.
+/// workspace comes after it. `None` if the events around leave no room for one.
 fn place((ws, Around { before, next }): (WsId, Around)) -> Option<(WsId, Offset, bool)> {
     let wlog = match (before, next) {
         (Some(before), Some(next)) if next <= before + 1 => return None,

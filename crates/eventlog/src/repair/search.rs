@@ -78,7 +78,7 @@ impl LogRepair<'_> {
 
     /// Returns the numbers that the readable events of a workspace drew, for events from offset
     /// `from` up to the damaged event at `plog`. Also returns the offset, in the log of the
-    /// workspace, of the next readable event behind `plog`.
+    /// workspace, of the next readable event after `plog`.
     ///
     /// # Errors
     /// Fails with the errors of the storage.
@@ -106,11 +106,11 @@ impl LogRepair<'_> {
         Ok(around)
     }
 
-    /// Checks that an event of this log is in front of an offset in the log of a workspace. A
-    /// marker behind a gap would leave the gap, and readers do not get the events behind a gap.
+    /// Checks that an event of this log is before an offset in the log of a workspace. A marker
+    /// after a gap would leave the gap, and readers do not get the events after a gap.
     ///
-    /// The event in front must also be in front in the log of the partition. Otherwise it may be
-    /// the damaged event itself, and the marker would be one place too far.
+    /// That event must also come first in the log of the partition. Otherwise it may be the damaged
+    /// event itself, and the marker would be one place too far.
     async fn check_neighbour(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<()> {
         if wlog <= Offset::FIRST {
             return Ok(());
@@ -135,8 +135,8 @@ impl LogRepair<'_> {
         }
     }
 
-    /// Returns the epoch of the event in front of `plog`. Epochs never fall, so the event at `plog`
-    /// has that epoch or a later one.
+    /// Returns the epoch of the event before `plog`. Epochs never fall, so the event at `plog` has
+    /// that epoch or a later one.
     async fn epoch_before(&self, plog: Offset) -> Result<Epoch> {
         if plog == Offset::FIRST {
             return Ok(Epoch(0));
@@ -144,13 +144,13 @@ impl LogRepair<'_> {
         Ok(self.calls.entry_at(Offset(plog.0 - 1)).await?.epoch())
     }
 
-    /// Returns a row of this log that cannot be read, and in which the caller knows that there was
-    /// a fencing entry. Returns `None` if the row can be read.
+    /// Returns a row of this log that cannot be read. The caller knows that it held a fencing
+    /// entry. Returns `None` if the row can be read.
     ///
     /// # Errors
     /// Fails with the errors of the storage, with [`DamagedRow::Missing`] if there is no row at the
-    /// offset or in front of it, and with [`DamagedRow::Unreadable`] if another version of the
-    /// program wrote the row.
+    /// offset or before it, and with [`DamagedRow::Unreadable`] if another version of the program
+    /// wrote the row.
     pub async fn damaged_fencing(&self, plog: Offset) -> Result<Option<DamagedFencing>> {
         let partition = self.calls.partition;
         let row = AppRow::Plog(partition, plog);
@@ -170,10 +170,10 @@ impl LogRepair<'_> {
         Ok(Some(DamagedFencing { row, found, entry }))
     }
 
-    /// Returns an epoch that the entry in a damaged row may have had, by the entry behind it.
+    /// Returns an epoch that the entry in a damaged row may have had, by the entry after it.
     ///
-    /// Invariant: no stray behind the row comes into the log. A simpler version takes the epoch of
-    /// the entry in front. At level 2 leader A of epoch 1 puts events 7 and 8, and gets no answer;
+    /// Invariant: no stray after the row comes into the log. A simpler version takes the epoch of
+    /// the entry before it. At level 2 leader A of epoch 1 puts events 7 and 8, and gets no answer;
     /// leader B of epoch 2 fences the log at 7, and rejects the command of event 8; the put of A
     /// lands, so event 8 is a stray; entry 7 is damaged, and written again with epoch 1. So the
     /// next leader would find event 8 in the log, and do the rejected command.
@@ -184,14 +184,14 @@ impl LogRepair<'_> {
         };
         let behind = self.calls.reader.entry(next, &behind)?.epoch();
         match self.strays.may_be_stray(behind) {
-            // It is not known whether the entry behind is in the log. The error is that of the
+            // It is not known whether the next entry is in the log. The error is that of the
             // damaged row.
             true => Ok(self.calls.reader.entry(row, found)?.epoch()),
             false => Ok(behind.min(self.calls.fence.epoch())),
         }
     }
 
-    /// Returns the highest epoch and the last time in front of `plog`. A marker has no time.
+    /// Returns the highest epoch and the last time before `plog`. A marker has no time.
     async fn epoch_and_time_before(&self, plog: Offset) -> Result<(Epoch, WallTime)> {
         let (mut offset, mut epoch) = (plog, Epoch(0));
         while offset > Offset::FIRST {
@@ -208,7 +208,7 @@ impl LogRepair<'_> {
     /// Returns whether a row may be removed. A storage that orders plain writes by clocks hides
     /// every later ordered write of a removed row. So only rows may be removed that are written
     /// under a condition or read back at this level: a hidden row is then inserted. Every leader
-    /// inserts the first event behind the end of the log.
+    /// inserts the first event past the end of the log.
     pub fn may_remove(&self, row: AppRow) -> bool {
         match (self.calls.settings.level, row) {
             (_, AppRow::Plog(_, offset)) if offset == self.log.tail().next => true,
@@ -217,9 +217,9 @@ impl LogRepair<'_> {
         }
     }
 
-    /// Returns whether the row at an offset of this log may be a foreign row behind the last event:
-    /// no event is behind it, and no log of a workspace has a copy of it. The log is dense, so a
-    /// row in front of another row was an event.
+    /// Returns whether the row at an offset of this log may be a foreign row after the last event:
+    /// no event comes after it, and no log of a workspace has a copy of it. The log is dense, so a
+    /// row before another row was an event.
     ///
     /// # Errors
     /// Fails with the errors of the storage.

@@ -19,7 +19,7 @@ pub(super) struct PlogEntries<'l> {
     rows: Option<BoxStream<'static, Result<LogRow>>>,
     /// The tail of the events that were read.
     tail: Tail,
-    /// Whether the event in front of the first one was read.
+    /// Whether the event before the first one was read.
     is_known: bool,
 }
 
@@ -67,17 +67,17 @@ impl<'l> PlogEntries<'l> {
 
     /// Returns the bytes of the next row.
     ///
-    /// Invariant: `None` means that the log ends in front of this offset, and
-    /// [`DamagedRow::Missing`] means that an event is behind a gap. A simpler version trusts the
-    /// rows that were read together. The read passes the empty offset 5; a late write of an earlier
-    /// leader puts the events 5 and 6 into the log; the read returns event 6. So the version would
-    /// report that event 5 is missing, although the log is whole.
+    /// Invariant: `None` means that the log ends before this offset, and [`DamagedRow::Missing`]
+    /// means that an event comes after a gap. A simpler version trusts the rows that were read
+    /// together. The read passes the empty offset 5; a late write of an earlier leader puts the
+    /// events 5 and 6 into the log; the read returns event 6. So the version would report that
+    /// event 5 is missing, although the log is whole.
     async fn bytes_at(&mut self, next: Offset) -> Result<Option<Bytes>> {
         match self.read_on(next).await? {
             Some((offset, bytes)) if offset == next => return Ok(Some(bytes)),
             _ => {}
         }
-        // The event may have landed after its neighbours were read, or while the events behind it
+        // The event may have landed after its neighbours were read, or while the events after it
         // were read. So its row is read again before it counts as missing.
         let row = AppRow::Plog(self.calls.partition, next);
         let mut late = self.calls.get(row).await?;
@@ -85,7 +85,7 @@ impl<'l> PlogEntries<'l> {
             late = Some(self.calls.get(row).await?.ok_or(DamagedRow::Missing(row))?);
         }
         if late.is_some() {
-            // The rows behind a row that was missing are read again.
+            // The rows after a row that was missing are read again.
             self.rows = None;
         }
         Ok(late)
@@ -97,14 +97,13 @@ impl<'l> PlogEntries<'l> {
         rows.try_next().await
     }
 
-    /// Reads the event in front of the first one. The epochs and times of later events may not be
-    /// lower than those of this event. If this event is missing, data is lost.
+    /// Reads the event before the first one. The epochs and times of later events may not be lower
+    /// than those of this event. If this event is missing, data is lost.
     ///
-    /// Invariant: this leader never writes behind an event of a later epoch. A simpler version
-    /// reads only from the stored offset on. Leader A stalls before it reads the log; leader B
-    /// writes events and stores the offset behind them; A goes on from that offset and finds no
-    /// event. So A would write behind events of a later epoch, and no later leader could read the
-    /// log.
+    /// Invariant: this leader never writes after an event of a later epoch. A simpler version reads
+    /// only from the stored offset on. Leader A stalls before it reads the log; leader B writes
+    /// events and stores the offset after them; A goes on from that offset and finds no event. So A
+    /// would write after events of a later epoch, and no later leader could read the log.
     async fn read_before(&mut self) -> Result<()> {
         let mut offset = self.tail.next;
         while offset > Offset::FIRST {
@@ -115,7 +114,7 @@ impl<'l> PlogEntries<'l> {
                 return Err(self.calls.fence.note_later_leader(epoch).into());
             }
             self.tail.epoch = self.tail.epoch.max(epoch);
-            // A marker has no time. The event in front of it has a time.
+            // A marker has no time. The event before it has a time.
             if let Some(time) = before.time() {
                 self.tail.time = time;
                 break;

@@ -38,8 +38,8 @@ impl Replay<'_> {
     }
 }
 
-/// Searches the end of the log behind events that were read, by few reads. Returns the latest
-/// time that it sees on the way: that of the last event, or an earlier one.
+/// Searches the end of the log, after the events that were read, with few reads. Returns the latest
+/// time that it sees: that of the last event, or an earlier one.
 async fn latest_time(calls: &Calls, read: Tail) -> Result<WallTime> {
     let (mut seen, mut time) = (read.next.0 - 1, read.time);
     let (mut step, mut has_missed) = (1, false);
@@ -54,7 +54,7 @@ async fn latest_time(calls: &Calls, read: Tail) -> Result<WallTime> {
 }
 
 /// Returns the time of the entry at an offset, or zero if the entry does not tell it; `None` if
-/// there is no entry. `epoch` is the epoch of an event in front.
+/// there is no entry. `epoch` is the epoch of an earlier event.
 async fn time_at(calls: &Calls, plog: Offset, epoch: Epoch) -> Result<Option<WallTime>> {
     let row = AppRow::Plog(calls.partition, plog);
     let Some(bytes) = calls.reader.row(row).await? else { return Ok(None) };

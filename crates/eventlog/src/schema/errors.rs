@@ -4,7 +4,7 @@ use base::listed;
 
 use crate::{FieldType, Name, QName, TableKind};
 
-/// The reason for which tables are not a schema.
+/// Why tables are not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSchema {
     /// Several mistakes, in the order of the text.
@@ -44,7 +44,7 @@ pub enum InvalidSchema {
     SameId(QName, QName, u64),
 }
 
-/// The reason for which a record does not fit the tables of the application.
+/// Why a record does not fit the tables of the application.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRecord {
     /// The table does not exist.
@@ -73,8 +73,8 @@ pub enum InvalidRecord {
     FieldType(QName, Name, FieldType, FieldType),
 }
 
-/// The reason for which a schema cannot follow an earlier one. Records of the earlier schema may be
-/// stored, and the new schema would read them wrongly.
+/// Why a schema cannot follow an earlier one. Records of the earlier schema may be stored, and the
+/// new schema would read them wrongly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IncompatibleSchema {
     /// Several differences.

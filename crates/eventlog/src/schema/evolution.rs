@@ -1,4 +1,4 @@
-//! The rules by which a schema may change: the records of the earlier schema stay readable.
+//! The rules for changing a schema: the records of the earlier schema stay readable.
 
 use super::{IncompatibleSchema, Schema, Table};
 

@@ -117,8 +117,8 @@ impl Table {
         self.fields.get(name).copied().or_else(of_number).or_else(of_sequence)
     }
 
-    /// Returns the reason for which a command cannot give a field its value: the field draws its
-    /// value from a series or a sequence. `None` for every other field.
+    /// Returns why a command cannot give a field its value: the field draws its value from a series
+    /// or a sequence. `None` for every other field.
     pub fn why_drawn(&self, field: &str) -> Option<String> {
         let (what, from) = match (self.numbers.get(field), self.sequences.get(field)) {
             (Some(series), _) => ("number", format!("series `{series}`")),

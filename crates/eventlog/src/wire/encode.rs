@@ -61,7 +61,7 @@ impl Pages {
     }
 }
 
-/// Appends bytes behind the existing ones.
+/// Appends bytes after the existing ones.
 struct Append<'b>(&'b mut Vec<u8>);
 
 impl postcard::ser_flavors::Flavor for Append<'_> {
@@ -86,7 +86,7 @@ impl postcard::ser_flavors::Flavor for Append<'_> {
 #[derive(Default)]
 struct NameTable<'a> {
     names: SmallVec<[&'a str; FEW_NAMES]>,
-    /// The indexes of the names behind the first few.
+    /// The indexes of the names after the first few.
     numbers: HashMap<&'a str, u32>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> NameTable<'a> {
     }
 }
 
-/// A value, with the names by which it is written.
+/// A value, with the names that its bytes refer to.
 struct Encoded<'o, 'n, T>(&'o T, &'o NameTable<'n>);
 
 /// Bytes that are written at once, and not one by one.

@@ -32,7 +32,7 @@ pub(super) const FORMATS: [u8; 5] = [EVENT, CORRUPTED, RECORD, ANSWER, FENCING];
 /// The number of bytes of the checksum at the end.
 pub(super) const CHECKSUM: usize = 4;
 
-/// The reason for which bytes cannot be read.
+/// Why bytes cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are damaged, or were never an entry of a log.

@@ -144,7 +144,7 @@ fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Changes bytes in one of the ways in which they can be wrong.
+/// Damages bytes in one of several ways.
 fn change(body: &mut Vec<u8>, random: &mut Rng) {
     if body.is_empty() {
         body.push(random.u8(..));

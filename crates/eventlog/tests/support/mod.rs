@@ -32,7 +32,7 @@ pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> Log
     log_after_level_2(storage, level, epoch, 0)
 }
 
-/// Returns a log of which level 2 wrote the epochs below `stray_before`.
+/// Returns a log. Level 2 wrote its epochs below `stray_before`.
 pub(crate) fn log_after_level_2(
     storage: &SharedStorage,
     level: TrustLevel,

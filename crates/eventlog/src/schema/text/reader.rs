@@ -69,7 +69,7 @@ fn mistake(text: &str, at: Range<usize>, why: impl Display) -> InvalidSchema {
 struct TablesReader<'t> {
     text: &'t str,
     mistakes: Vec<InvalidSchema>,
-    /// The tables of which the kind or the id cannot be read. Containers may name them.
+    /// The tables whose kind or id cannot be read. Containers may name them.
     unread: BTreeSet<QName>,
 }
 
