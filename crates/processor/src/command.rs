@@ -35,7 +35,7 @@ pub struct Command {
     pub span: SpanContext,
     /// The most bytes of the result. More than [`MOST_RESULT_BYTES`] count as that many.
     pub most_result_bytes: usize,
-    /// The time until which the command may begin and the sender waits for the answer.
+    /// The command must begin before this time. The sender waits for the answer until then.
     pub deadline: Instant,
 }
 
@@ -94,8 +94,8 @@ impl Command {
 pub enum RowChange {
     /// Creates a row.
     Create {
-        /// The raw id: the number by which other rows of the command name the new row. It is from 1
-        /// to 65535 and unique in the command. The row gets a real id.
+        /// The raw id: other rows of the command name the new row by this number. It is from 1 to
+        /// 65535 and unique in the command. The row gets a real id.
         raw: RecordId,
         /// The table of the new row.
         table: QName,
@@ -227,8 +227,8 @@ struct WireAnswer<'a> {
     result: &'a [u8],
 }
 
-/// The drawn fields of the new rows, by raw id. They stand behind the [answer](WireAnswer), and are
-/// absent if there are none: an earlier version of the program reads such an answer, too.
+/// The drawn fields of the new rows, by raw id. They come after the [answer](WireAnswer), and are
+/// absent if there are none, so an earlier version of the program reads such an answer, too.
 type WireDrawn<'a> = Vec<(u64, Vec<(&'a str, WireNumber<'a>)>)>;
 
 #[derive(Serialize, Deserialize)]

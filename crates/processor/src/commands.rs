@@ -18,11 +18,11 @@ use crate::{
     spans::CommandSpan,
 };
 
-/// The handle to which the commands of a partition are sent.
+/// The handle that takes the commands of a partition.
 #[derive(Clone, Debug)]
 pub struct Commands {
     pub(crate) queue: mpsc::Sender<QueuedCommand>,
-    /// The time for which a command waits for a place in a full queue.
+    /// How long a command waits for a place in a full queue.
     pub(crate) queue_wait: Duration,
     pub(crate) shared: Arc<PartitionShared>,
     pub(crate) numbers: Monitor,
@@ -51,7 +51,7 @@ impl Commands {
     }
 
     /// Runs commands in their order, and waits for all their answers. Each command is done or
-    /// refused by itself: the commands behind a refused one run, too. The answers have the order of
+    /// refused by itself: the commands after a refused one still run. The answers have the order of
     /// the commands.
     ///
     /// The commands take their places in the queue together, so that they become one group if
@@ -95,7 +95,7 @@ impl Commands {
     async fn send(&self, command: Command) -> Answered {
         let since = self.shared.clock.now();
         let places = self.places(1, command.deadline, since).await;
-        // A reservation of one place has one.
+        // The sender reserved exactly one place.
         let place = places.and_then(|mut places| places.next().ok_or(Busy::Stopping));
         let mut sent = enqueue(place.map_err(Refused::Busy)?, command, since);
         self.answer(&mut sent).await

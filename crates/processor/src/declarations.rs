@@ -52,7 +52,7 @@ pub struct DeclaredSequence {
     pub sequence: Sequence,
 }
 
-/// The way in which a series draws its counters.
+/// How a series draws its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesPolicy {
     /// The node reserves ranges of counters, and draws from memory. A crash may leave gaps.
@@ -65,12 +65,12 @@ pub enum SeriesPolicy {
     },
 }
 
-/// A series, and the way in which it draws its counters.
+/// A series, and how it draws its counters.
 #[derive(Clone, Debug)]
 pub struct DeclaredSeries {
     /// The series.
     pub series: Series,
-    /// The way in which the series draws its counters.
+    /// How the series draws its counters.
     pub policy: SeriesPolicy,
 }
 

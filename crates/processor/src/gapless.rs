@@ -44,8 +44,8 @@ impl NextNumber {
 
 impl Commands {
     /// The number of a gapless series that a command would draw now. Nothing is drawn. `counter` is
-    /// the id of the counter record. If the storage has lost this record, this is the first number,
-    /// and a command is refused.
+    /// the id of the counter record. If the storage has lost this record, the result is the first
+    /// number, but a command is refused.
     ///
     /// # Errors
     /// The reason why a command would draw no number.

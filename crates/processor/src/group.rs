@@ -57,7 +57,7 @@ pub(crate) enum NodeRole {
 struct WaitingCommand {
     reply: Reply,
     outcome: CommandOutcome,
-    /// The number of entries of the group on which a rejection of the command rests.
+    /// A rejection of the command rests on this many entries of the group.
     rests_on: usize,
 }
 

@@ -74,7 +74,7 @@ impl KnownRows {
     /// conditionally.
     pub(crate) fn keeping_counters(checks_records: bool) -> KnownRows {
         let counters = checks_records.then(|| {
-            // A cache that is made with a size takes the memory of all its entries at once.
+            // A cache with a capacity allocates all its entries at once.
             let mut counters = LruCache::unbounded();
             counters.resize(COUNTERS);
             counters
@@ -127,8 +127,8 @@ impl KnownRows {
         }
     }
 
-    /// Drops all rows that were read ahead but these. The search ends as soon as all rows that are
-    /// here were found.
+    /// Drops all rows that were read ahead, except these. The search ends as soon as it has found
+    /// all rows that are kept here.
     pub(crate) fn keep_read_ahead(&mut self, mut needed: impl Iterator<Item = AppRow>) {
         let mut all = mem::take(&mut self.read_ahead);
         self.bytes = 0;
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(known.get(&row), None);
     }
 
-    /// After each group the partition needed hundreds of milliseconds to look up the rows of 99
+    /// After each group the partition took hundreds of milliseconds to look up the rows of 99
     /// waiting commands of 2,000 rows each.
     #[test]
     fn the_search_for_rows_ends_when_all_are_found() {

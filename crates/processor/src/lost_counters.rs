@@ -18,24 +18,24 @@ use crate::remembered;
 
 /// The events that are searched: the last 1,000, and no more when they have 16 MiB. The other
 /// commands of the partition wait for the search. Without the limit it could take longer than its
-/// command may, in a workspace with a long log to which a series was added.
+/// command may, in a workspace with a long log, if its application got a new series.
 const EVENTS: u64 = 1_000;
 const BYTES: usize = 16 << 20;
 
-/// The last events are read first, in pieces of so many.
+/// The last events are read first, this many at a time.
 const PIECE: u64 = 16;
 
 /// The number of counter records that are remembered.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
 
-/// The absent counter records of a partition that were searched for.
+/// The absent counter records that a partition has searched for.
 #[derive(Debug)]
 pub(crate) struct LostCounters(Mutex<LruCache<(WsId, RecordId), Searched>>);
 
 /// The result of a search.
 #[derive(Clone, Copy, Debug)]
 struct Searched {
-    /// The events in front of this one were searched.
+    /// The events before this one were searched.
     until: Offset,
     /// The last event that wrote the record.
     writer: Option<Offset>,
@@ -49,11 +49,11 @@ impl Default for LostCounters {
 
 impl LostCounters {
     /// The last event that wrote a counter record, if the record is lost. The log of the workspace
-    /// has all events in front of `until`.
+    /// has all events before `until`.
     ///
     /// Each event is searched once: commands that draw and are then refused could make the
-    /// partition read the same events again and again. A loss that was found stays found, also when
-    /// its event is no more among the last ones.
+    /// partition read the same events again and again. A loss that was found stays found, even when
+    /// its event is no longer among the last ones.
     pub(crate) async fn last_writer(
         &self,
         reader: &Reader,

@@ -1,4 +1,4 @@
-//! The record for which a partition stops because the storage no longer has its last version.
+//! The outdated record: the storage no longer has its last version, so the partition stops.
 
 use std::sync::{
     Mutex,
@@ -33,8 +33,8 @@ impl OutdatedRecord {
 }
 
 /// The outdated record that a command or a reader met first. It stays here until the task of the
-/// partition finds the record whole: a reader that is given another version by another server does
-/// not remove it.
+/// partition finds the record whole: it stays even if a reader gets another version from another
+/// server.
 #[derive(Debug, Default)]
 pub(crate) struct OutdatedSlot {
     is_full: AtomicBool,

@@ -32,8 +32,8 @@ pub struct PartitionSettings {
     pub name: String,
     /// The number of commands that may wait, up to 2^20.
     pub queue: usize,
-    /// The time for which a command waits while the queue is full, or while too many numbers wait
-    /// to be stored. Then it is refused as [`Busy::QueueFull`](crate::Busy::QueueFull).
+    /// How long a command waits while the queue is full, or while too many numbers wait to be
+    /// stored. Then it is refused as [`Busy::QueueFull`](crate::Busy::QueueFull).
     pub queue_wait: Duration,
     /// The largest number of events that are written together.
     pub group_commands: usize,
@@ -43,7 +43,7 @@ pub struct PartitionSettings {
     /// The time during which commands are added to a group; the last command may take longer. The
     /// time is shorter if the deadline of a command of the group is near.
     pub group_time: Duration,
-    /// The number of workspaces for which the partition remembers the kind.
+    /// The number of workspaces whose kind the partition remembers.
     pub workspaces: usize,
     /// What the commands of each sender may write. Partitions with clones of these settings share
     /// it.
@@ -167,7 +167,7 @@ impl Partition {
         Partition { commands, stop, task, epoch, clock }
     }
 
-    /// The handle to which commands of the partition are sent.
+    /// The handle that takes the commands of the partition.
     pub fn commands(&self) -> &Commands {
         &self.commands
     }

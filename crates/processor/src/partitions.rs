@@ -68,7 +68,7 @@ impl Partitions {
 
     /// Deploys the partition of a log: the partition recovers, and then takes commands.
     ///
-    /// Each deployment of a partition needs a higher epoch than the one before, also after a stop
+    /// Each deployment of a partition needs a higher epoch than the one before, even after a stop
     /// in order. The epoch belongs to the owner of the partition. A simpler version lets a
     /// partition begin again under the epoch under which it has stopped. Suppose that the node
     /// gives the partition to another node after the stop, and gets no answer: the other node may
@@ -105,8 +105,8 @@ impl Partitions {
         Ok(())
     }
 
-    /// The handle to which commands of a partition are sent; `None` if the partition is not at work
-    /// on this node.
+    /// The handle that takes the commands of a partition; `None` if the partition is not at work on
+    /// this node.
     pub fn commands(&self, partition: u16) -> Option<Commands> {
         read(&self.deployments)
             .running

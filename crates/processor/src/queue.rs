@@ -50,7 +50,7 @@ impl Turn {
 pub(crate) struct QueuedCommand {
     pub(crate) command: Command,
     pub(crate) reply: Reply,
-    /// The time at which the command began to wait.
+    /// When the command began to wait.
     pub(crate) since: Instant,
     /// Whether the rows of the command were read ahead.
     pub(crate) was_read_ahead: bool,

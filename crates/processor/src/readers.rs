@@ -39,7 +39,7 @@ impl Commands {
                 commands.note_read(row..=row, read);
                 next = next.next();
             });
-            // At trust level 2 a former leader may have left an event behind the last offset. Such
+            // At trust level 2 a former leader may have left an event after the last offset. Such
             // an event is in the WLog and not in the PLog. At the other levels, and up to the last
             // offset, each event is in the PLog, and the check is not needed.
             let is_shown = move |entry: &Entry| {
@@ -64,11 +64,11 @@ impl Commands {
     ///
     /// The last offset alone would be too high. The offsets of a group are known when its events
     /// are written, and those of a recovery when its events are read, before the events are
-    /// applied. A reader that waited for the events behind the last offset would miss these events.
+    /// applied. A reader that waited for the events after the last offset would miss these events.
     ///
     /// The last offset alone may also be too low, while the partition recovers from a failed group
-    /// write. So the events behind the last offset are read, too. Before, a reader was told that
-    /// the log ends in front of an event that a client knew.
+    /// write. So the events after the last offset are read, too. Otherwise a reader would hear that
+    /// the log ends before an event that a client knows.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet, or the error of the storage.
@@ -108,9 +108,8 @@ impl Commands {
     }
 
     /// Reads the PLog from an entry on, up to the last entry that is applied: events, markers and
-    /// fencing entries. If an event is
-    /// missing or damaged, the stream ends with an error, and [`Commands::damaged`] reports the
-    /// row.
+    /// fencing entries. If an event is missing or damaged, the stream ends with an error, and
+    /// [`Commands::damaged`] reports the row.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet.
@@ -168,7 +167,7 @@ impl Commands {
     ) -> BoxStream<'static, Result<StoredRecord>> {
         let (commands, mut next) = (self.clone(), from);
         let checked = records.filter_map(move |read| {
-            // An error that names no row comes from a row behind the last one that was read.
+            // An error that names no row comes from a row after the last one that was read.
             let id = read.as_ref().map_or(next, |stored| stored.record.id);
             let row = AppRow::Record(ws, id);
             let version = read.as_ref().ok().map(|stored| stored.version);

@@ -134,7 +134,7 @@ impl PartitionShared {
         self.group_nanos.store(mean, Ordering::Relaxed);
     }
 
-    /// The refusal of a command for which the queue has no place.
+    /// The refusal of a command when the queue has no place for it.
     pub(crate) fn queue_full(&self) -> Busy {
         Busy::QueueFull { full: FullQueue::Commands, retry_after: self.retry_after() }
     }

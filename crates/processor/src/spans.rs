@@ -1,9 +1,9 @@
 //! The spans of commands whose requests are traced, and of the groups with such commands.
 //!
 //! The span of a command lasts from its place in the queue to its answer. It has a link to the span
-//! of the group in which the command was done. The span of a group is a part of the first of its
-//! traced commands, and has links to all others. The times have the names of the stages in the
-//! metric `processor_stage_seconds`, in microseconds.
+//! of the command's group. The span of a group is a part of the first of its traced commands, and
+//! has links to all others. The times have the names of the stages in the metric
+//! `processor_stage_seconds`, in microseconds.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ pub(crate) struct CommandSpan(Option<Box<TracedCommand>>);
 
 struct TracedCommand {
     span: BoxedSpan,
-    /// The time at which the command began to wait.
+    /// When the command began to wait.
     since: Instant,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct GroupFacts {
     pub(crate) commands: usize,
     pub(crate) events: usize,
     pub(crate) bytes: usize,
-    /// The time in which its commands ran.
+    /// How long its commands ran.
     pub(crate) run: Duration,
     /// The time until its events were in the log.
     pub(crate) log: Duration,

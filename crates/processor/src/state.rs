@@ -89,8 +89,8 @@ impl LogEnd {
     /// of the log wrote.
     ///
     /// The check fails with `UnexpectedEvent`, and the log is read again. If the log then has no
-    /// such event, the row is damaged. An event of an earlier epoch behind an event of a later
-    /// epoch does not count as an event of the log.
+    /// such event, the row is damaged. An event of an earlier epoch after an event of a later epoch
+    /// does not count as an event of the log.
     pub(crate) fn check(self, row: AppRow, left: Version) -> Result<(), eventlog::Error> {
         if left.plog < self.next || left.epoch < self.epoch {
             return Ok(());

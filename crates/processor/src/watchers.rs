@@ -1,4 +1,4 @@
-//! Readers that wait for events: each is told when events of its log were applied.
+//! Readers that wait for events. Each hears when events of its log were applied.
 
 use std::{
     collections::HashMap,
@@ -49,7 +49,7 @@ impl LogWatchers {
         LogWatch { watchers: self.clone(), log, changes: Some(changes) }
     }
 
-    /// Tells that events of these workspaces were applied.
+    /// Reports that events of these workspaces were applied.
     pub(crate) fn applied(&self, workspaces: impl IntoIterator<Item = WsId>) {
         let state = lock(&self.0);
         if state.changes.is_empty() {
@@ -66,13 +66,13 @@ impl LogWatchers {
         state.note(LogName::Partition);
     }
 
-    /// Tells that events of any workspace may have been applied.
+    /// Reports that events of any workspace may have been applied.
     pub(crate) fn applied_some(&self) {
         let state = lock(&self.0);
         state.changes.keys().for_each(|log| state.note(*log));
     }
 
-    /// Tells that the partition has ended.
+    /// Reports that the partition has ended.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.0);
         state.has_ended = true;
@@ -192,7 +192,7 @@ mod tests {
         watchers.applied([WsId(1)]);
         assert_eq!(before.ended().now_or_never(), None, "a change is not the end");
         watchers.end();
-        // What was applied before the end is still told.
+        // A change before the end is still reported.
         assert_eq!(before.changed(0).now_or_never(), Some(Ok(1)));
         assert_eq!(before.changed(1).now_or_never(), Some(Err(PartitionEnded)));
         assert_eq!(before.ended().now_or_never(), Some(()));

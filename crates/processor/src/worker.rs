@@ -33,7 +33,7 @@ const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// rest is for storing numbers.
 const ANSWER_SHARE: u32 = 8;
 
-/// The way in which a partition ended.
+/// How a partition ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartitionEnd {
     /// The partition was stopped, and every write was answered.

@@ -19,12 +19,12 @@ use crate::remembered;
 
 /// The bytes that each command may write, whatever it carries.
 const FREE: usize = 16 << 10;
-/// A command may write each byte that it carries so many times: the two logs and the record, and
+/// A command may write each byte that it carries this many times: the two logs and the record, and
 /// one more for names and keys.
 const TIMES: usize = 4;
-/// The bytes beyond that of one sender, in a second.
+/// The further bytes that one sender may write in a second.
 const RATE: u32 = 16 << 20;
-/// The time for which a sender may write ahead of the rate.
+/// How long a sender may write ahead of the rate.
 const AHEAD: Duration = Duration::from_secs(4);
 /// The number of senders that are remembered.
 const SENDERS: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
@@ -36,7 +36,7 @@ const SENDERS: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not ze
 /// without a [principal](crate::Command::principal) are not limited: their senders are not known.
 #[derive(Clone, Debug)]
 pub struct WriteAllowance {
-    /// For each sender, the time at which all that it wrote would be written at the rate.
+    /// For each sender, when everything it wrote would be written at the rate.
     done_at: Arc<Mutex<LruCache<String, Instant>>>,
 }
 

@@ -235,8 +235,8 @@ fn is_stopped(answered: &std::result::Result<processor::Done, Refused>, row: App
     matches!(answered, Err(Refused::Busy(Busy::Violation(what))) if is_named(what))
 }
 
-/// Only the command that needed the record was refused. The next reader was given the older
-/// version, and the report was over.
+/// Only the command that needed the record was refused. The next reader got the older version, and
+/// the status no longer showed the problem.
 #[tokio::test]
 async fn the_partition_stops_at_an_outdated_record_until_the_record_is_restored() {
     for is_missing in [false, true] {

@@ -68,10 +68,7 @@ async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
     let ended = node.undeploy(7, shop_db.clock.now()).await;
     assert!(matches!(ended, PartitionEnd::Late | PartitionEnd::Unproved(_)), "{ended:?}");
     let again = node.undeploy(7, shop_db.soon()).await;
-    assert!(
-        matches!(again, PartitionEnd::Unproved(_)),
-        "that it is gone proves nothing: {again:?}"
-    );
+    assert!(matches!(again, PartitionEnd::Unproved(_)), "its absence proves nothing: {again:?}");
     for epoch in [1, 2] {
         assert_eq!(deploy(7, epoch), Err(NotDeployable::Used(7, Epoch(2))));
     }
@@ -84,7 +81,7 @@ async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
 
 /// A group was written in part, and one of its commands was acknowledged. While the partition
 /// recovered, it knew only the stored last offset of the log. So a reader was told that the log
-/// ends in front of the acknowledged event. Seed 7009834 of the simulation found it.
+/// ends before the acknowledged event. Seed 7009834 of the simulation found it.
 #[tokio::test]
 async fn the_end_of_a_log_is_behind_its_last_event_while_the_stored_offset_is_too_low() {
     let shop_db = ShopDatabase::in_memory().await;
@@ -132,9 +129,9 @@ async fn refusal(shop_db: &ShopDatabase, node: &ShopNode, ws: u64) -> (Rejection
     }
 }
 
-/// The event at the last offset was acknowledged. But the offset behind it had no order of a write,
-/// so it could not be stored. Commands were told to try again, and no later leader ever got ready:
-/// the records behind the stored offset could not be read any more.
+/// The event at the last offset was acknowledged. But the offset after it had no order of a write,
+/// so it could not be stored. The senders of commands were told to try again, and no later leader
+/// ever became ready: the records after the stored offset could not be read any more.
 #[tokio::test]
 async fn a_partition_without_an_offset_refuses_commands_and_still_starts() {
     for level in [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two] {

@@ -76,7 +76,7 @@ async fn lead() -> (ShopDatabase, ShopNode) {
     (shop_db, node)
 }
 
-/// Creates an article, of which so many are left.
+/// Creates an article, of which `left` are left.
 async fn article(shop_db: &ShopDatabase, node: &ShopNode, left: i64) -> RecordId {
     let row = new_row(1, "shop.Article", [("left", Value::Int64(left))]);
     node.commands.run(cud(WS, vec![row], shop_db.soon())).await.unwrap().answer.ids[0].1

@@ -13,8 +13,8 @@ use crate::{
     state::{GroupView, ReadRecord},
 };
 
-/// The largest size in bytes of all rows together that a command replaces. These rows are in
-/// memory, several times, until the event of the command is packed.
+/// The largest total size, in bytes, of the rows that a command replaces. These rows are in memory,
+/// several times, until the event of the command is packed.
 const MOST_BYTES: usize = 32 << 20;
 
 /// Gives numbers. The trait hides the lifetimes of the [command](isequencer::JoinedCommand) that
@@ -39,7 +39,7 @@ pub(crate) struct EventHead {
     pub(crate) time: WallTime,
 }
 
-/// The event that a command makes, as far as its handler has come.
+/// The event that a command makes, as its handler has built it so far.
 pub(crate) struct EventDraft<'g> {
     pub(super) declarations: &'g Declarations,
     pub(super) head: EventHead,

@@ -114,9 +114,9 @@ impl EventDraft<'_> {
         self.take(id, None).await
     }
 
-    /// Refuses a new counter record if one of the last events of the workspace wrote this record:
-    /// the storage has lost it. A simpler version makes the record. A bit of its key flips on the
-    /// disk; the next command finds no record, and gives the first number a second time.
+    /// Refuses a new counter record if one of the last events of the workspace wrote this record.
+    /// The storage has then lost it. A simpler version makes the record. A bit of its key flips on
+    /// the disk; the next command finds no record, and gives the first number a second time.
     async fn check_never_counted(&self, series: &Series, id: RecordId) -> Result<(), HandlerError> {
         let (ws, state) = (self.head.ws, self.state);
         // The events of the group are not written yet.

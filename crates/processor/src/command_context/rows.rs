@@ -66,8 +66,8 @@ pub(super) async fn write(
 /// Refuses a record that two rows of one call write: a new row and an update, or two updates.
 ///
 /// A simpler version merges the rows. A sale has the same article on two lines; its handler reads
-/// that one is left, and writes twice that none is left. So one article is sold twice. A handler
-/// that writes after each line reads its own writes, so several calls may write one record.
+/// that one article is left, and writes twice that none is left. So one article is sold twice. A
+/// handler that writes after each line reads its own writes, so several calls may write one record.
 fn check_written_once(
     created: &[(RecordId, RecordId)],
     updates: &[RowUpdate],

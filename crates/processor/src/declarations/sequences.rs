@@ -56,7 +56,7 @@ impl Declarations {
         kinds.find_map(|(name, number)| (*number == kind).then_some(name.as_str()))
     }
 
-    /// The sequence fields of a table for which no kind of workspaces has a sequence.
+    /// The sequence fields of a table whose sequence no kind of workspaces has.
     pub(super) fn wrong_sequence_fields(
         &self,
         table: &Table,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     /// A sequence with another id would begin again. A sequence with the id of another one would go
-    /// on behind the numbers of the other one.
+    /// on after the numbers of the other one.
     #[test]
     fn a_deployed_sequence_keeps_its_id() {
         let with = |sequences: &[(&str, u16)]| shop("[tables]", sequences).unwrap();

@@ -255,7 +255,7 @@ impl CommandGroup {
         let stored = row.answer(&bytes).map_err(eventlog::Error::from)?;
         let EventPlace { epoch, plog, wlog, .. } = stored.place;
         partition.log_end.check(row, Version { epoch, plog })?;
-        // Events behind the end of the log are not in the log, even if their rows are there.
+        // Events past the end of the log are not in the log, even if their rows are there.
         if plog >= partition.log_end.next || !partition.log.has_event(stored.place).await? {
             return Ok(None);
         }

@@ -19,8 +19,7 @@ use crate::{
     state::LogEnd,
 };
 
-/// The interval at which a waiting task checks whether it can go on, and whether the leadership
-/// still lasts.
+/// How often a waiting task checks whether it can go on, and whether the leadership still lasts.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The status of the partition reports a write that takes longer than this time. If a part of a
@@ -33,7 +32,7 @@ pub(crate) struct GroupLimits {
     pub(crate) commands: usize,
     pub(crate) bytes: usize,
     pub(crate) time: Duration,
-    /// The time for which commands wait while the partition is full.
+    /// How long commands wait while the partition is full.
     pub(crate) queue_wait: Duration,
 }
 
@@ -172,11 +171,11 @@ impl GroupRunner {
     /// Forms a group of waiting commands, writes the group, and answers. Returns the next step.
     ///
     /// While the end of the log is not [fenced](eventlog::LogWriter::is_fenced), a group without
-    /// events gets a fencing entry, also if no command waits.
+    /// events gets a fencing entry, even if no command waits.
     ///
     /// Invariant: the numbers of a group are flushed only if all its events are applied. A simpler
     /// version flushes the numbers when the events are in the PLog. Leader A's sequencer stores the
-    /// offset behind event 5, and A crashes before the records of event 5 are written; leader B
+    /// offset after event 5, and A crashes before the records of event 5 are written; leader B
     /// replays from that offset. So the records are never written.
     pub(super) async fn run_group(
         &mut self,

@@ -101,7 +101,7 @@ impl Worker {
     /// version 2, which a third server still has, is replaced, and no operator heard of it.
     ///
     /// The log is not replayed: nothing of it is unapplied. A replay would write the record again
-    /// if its event is behind the stored offset, and hide that the storage has lost writes.
+    /// if its event comes after the stored offset, and hide that the storage has lost writes.
     pub(super) async fn until_restored(&mut self) -> Result<bool, StopReason> {
         let mut is_stopped = false;
         while let Some(outdated) = self.groups.shared.outdated.get() {

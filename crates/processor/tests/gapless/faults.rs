@@ -99,7 +99,7 @@ impl FaultScript {
         match state.calls_left {
             Some(0) => {
                 state.has_crashed = true;
-                // The call is not sent; or sent and done, and nobody hears so; or done later.
+                // The call is not sent; or it is done, but its answer is lost; or it is done later.
                 [Fault::Hang, Fault::ReplyAfterDeadline, Fault::AppliedLate(late(&dice))]
                     [usize::try_from(dice.below(3)).unwrap()]
             }

@@ -44,7 +44,7 @@ async fn lose(scene: &Scene, row: AppRow) {
     assert_eq!(deleted, Outcome::Applied);
 }
 
-/// A leader that counts its reads of logs, with a workspace of 40 notes of so many bytes.
+/// A leader that counts its reads of logs, with a workspace of 40 notes of this many bytes.
 async fn counting(scene: &Scene, bytes: usize) -> (ShopNode, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reads);
@@ -93,8 +93,8 @@ async fn a_counter_record_that_the_storage_has_lost_is_not_made_again() {
     assert_eq!(scene.write(&node, other, vec![invoice(1)]).await.unwrap(), ["A0"]);
 }
 
-/// The storage has lost the counter record, and an event in front of the one that wrote the record.
-/// The search ended at the first event that was absent, and the first number was given again.
+/// The storage has lost the counter record, and an event before the one that wrote the record. The
+/// search ended at the first event that was absent, and the first number was given again.
 #[tokio::test]
 async fn a_number_is_refused_if_an_event_that_may_have_drawn_it_is_absent() {
     let scene = scene().await;

@@ -106,7 +106,7 @@ async fn the_number_belongs_to_the_time_of_its_event() {
     assert_eq!(numbers.all.len(), 32);
 }
 
-/// Commands of one group, of which some fail after they have drawn.
+/// Commands of one group, some of which fail after they have drawn.
 #[tokio::test]
 async fn a_command_that_fails_draws_nothing_for_the_others_of_its_group() {
     for level in LEVELS {
@@ -246,7 +246,7 @@ async fn counter_records_are_read_once() {
     assert_eq!(scene.end(&node).await.all.len(), 16);
 }
 
-/// A workspace that exists gets a counter record with its first number, also in the group that
+/// A workspace that exists gets a counter record with its first number, even in the group that
 /// creates the workspace.
 #[tokio::test]
 async fn a_workspace_draws_in_the_group_that_creates_it() {

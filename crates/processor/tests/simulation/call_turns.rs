@@ -135,7 +135,7 @@ impl CallTurns {
         }
     }
 
-    /// Waits for the turn in which a call is sent.
+    /// Waits for the turn of a call to be sent.
     pub(crate) async fn to_be_sent(&self, label: Label) -> SentCall {
         self.turn(label).await;
         self.sent.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl CallTurns {
         SentCall { id, at: self.clock.now(), lingers: id.is_multiple_of(4) }
     }
 
-    /// Waits for the turn in which a call, or its answer, arrives. There is no wait if no time has
+    /// Waits for the turn of a call, or of its answer, to arrive. There is no wait if no time has
     /// passed since the call was sent, unless the call lingers.
     pub(crate) async fn on_its_way(&self, call: Option<SentCall>, what: &str) {
         if let Some(SentCall { id, at, lingers }) = call

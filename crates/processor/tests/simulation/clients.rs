@@ -207,8 +207,8 @@ impl Knowledge {
             }
             return sent;
         }
-        // The command to a workspace follows right behind its creation. If the event of the
-        // creation is not in the log, the command is rejected.
+        // The command to a workspace follows right after its creation. If the event of the creation
+        // is not in the log, the command is rejected.
         let newest = self.newest.take();
         let command = match newest {
             Some(ws) => cud(ws, article("first"), Instant::FAR_FUTURE),

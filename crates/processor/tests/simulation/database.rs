@@ -35,7 +35,7 @@ const NEVER: Duration = Duration::from_secs(1 << 30);
 /// The number of times that an operator tries to write a row again.
 const REPAIR_TRIES: usize = 10;
 
-/// The database, and the calls that are on their way to it.
+/// The database, and the calls on their way to it.
 #[derive(Debug)]
 pub(crate) struct Database {
     /// The database without faults.
@@ -48,7 +48,7 @@ pub(crate) struct Database {
     clock: Clock,
     seed: u64,
     rates: FaultRates,
-    /// The steps in which groups are written; `None` if all rows can be written atomically.
+    /// The steps of writing a group; `None` if all rows can be written atomically.
     narrow: Option<WriteSteps>,
     /// Of this many conditional writes, one is accepted and committed later, if at all.
     one_open_in: Option<u64>,
@@ -176,8 +176,8 @@ impl Database {
     /// Writes the bytes of a row of the application again, under a condition, as an operator does.
     /// From then on the row hides ordered writes. Returns whether there was a row.
     ///
-    /// The write is committed at once. A write of an operator that is committed later may hide the
-    /// row of an acknowledged command, as every row that another program writes later.
+    /// The write is committed at once. An operator's write that is committed later may hide the row
+    /// of an acknowledged command, like every row that another program writes later.
     pub(crate) async fn repair(&self, key: &Key) -> bool {
         let keyspaces = self.keyspaces().clone();
         let soon = Instant::FAR_FUTURE;
@@ -252,7 +252,7 @@ impl StorageDriver for NodeDriver {
         };
         let turns = Arc::clone(&database.turns);
         let gate = Arc::new(GatedStorage { inner, turns, side, late_write });
-        // No call of a node outlives its deadline, also if no answer comes.
+        // No call of a node outlives its deadline, even if no answer comes.
         let mut guarded: SharedStorage = Arc::new(Guarded::new(gate, database.clock.clone()));
         if database.defect == Some(Defect::AdoptedNotWritten) {
             guarded = Arc::new(OwnEventsOnly { inner: guarded, epoch: Epoch(self.node) });

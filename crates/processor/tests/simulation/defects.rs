@@ -17,7 +17,7 @@ use istorage::{
     OrderedPut, Outcome, RangeRead, Result, Row, RowStream, SharedStorage, StorageWrapper, Write,
 };
 
-/// The ways in which a storage, or a leadership, breaks its contract.
+/// How a storage, or a leadership, breaks its contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
     /// A conditional write is done although its conditions do not hold.
@@ -42,7 +42,7 @@ pub(crate) enum Defect {
     OldRows,
     /// The next read of a row sees the value of a write that was refused.
     Phantoms,
-    /// An ordered write of the band *first* replaces all that is there.
+    /// An ordered write of the band *first* replaces everything there.
     BandIgnored,
     /// Of two ordered writes of the band *first* the later one stays.
     LastOfFirstWins,
@@ -285,7 +285,7 @@ impl DefectiveStorage {
         }
     }
 
-    /// Sends a write by the call by which the write came.
+    /// Sends a write by the same call that it came by.
     ///
     /// A simpler version sends every write atomically. The replicas refuse such a write, so no
     /// history with replicas would write any event. Also, an atomic write never stays open.

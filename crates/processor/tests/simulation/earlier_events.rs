@@ -1,5 +1,5 @@
-//! The events in front of a history: so many that the history passes from one partition of the
-//! storage to the next.
+//! The events before a history: so many that the history passes from one partition of the storage
+//! to the next.
 
 use std::sync::Arc;
 

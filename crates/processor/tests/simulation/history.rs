@@ -184,7 +184,7 @@ impl History {
     /// Leads without any faults, does a command, and stops.
     ///
     /// The event of that command ends the log. Without it an event of a former leader, which only
-    /// one replica has, may stand behind the end that this leader knows. One read of the log finds
+    /// one replica has, may stand past the end that this leader knows. One read of the log finds
     /// it, and the next one does not.
     async fn last_lead(&mut self) {
         self.epochs += 1;
@@ -354,7 +354,7 @@ impl History {
             Err(_) => {}
         }
         // An answer from before the loss of the leadership would have been taken at that time. So
-        // this answer was given afterwards, and a node without its leadership must not answer so.
+        // the node gave this answer afterwards, and it must not do that without its leadership.
         let is_reported = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
         assert!(
             !is_reported || fence.lost().is_none(),

@@ -3,12 +3,12 @@
 //!
 //! Each history follows from its seed alone. A history runs on one thread and has its own clock.
 //! The history decides when time passes, when calls are sent, and when calls arrive. A seed that
-//! fails is printed, and `cargo test -p processor --test simulation -- seed 4711` prints the
-//! steps of its history; `-- seed 4711 NoOrder` prints those with a defect.
-//! `-- schedules 100000` runs that many histories. With a second number, as in
-//! `-- schedules 100000 4711`, they start with that seed. `-- reading-back 6000` runs those of the
-//! 6,000 in which rows are put and read back. `-- twice 1000` runs each history twice.
-//! `-- find 6000 NoOrder` searches the first of 6,000 histories that finds the defect.
+//! fails is printed, and `cargo test -p processor --test simulation -- seed 4711` prints the steps
+//! of its history; `-- seed 4711 NoOrder` prints those with a defect. `-- schedules 100000` runs
+//! that many histories. With a second number, as in `-- schedules 100000 4711`, they start with
+//! that seed. `-- reading-back 6000` runs those of the 6,000 where rows are put and read back. `--
+//! twice 1000` runs each history twice. `-- find 6000 NoOrder` searches the first of 6,000
+//! histories that finds the defect.
 
 #![allow(clippy::unwrap_used)]
 
@@ -46,15 +46,15 @@ use tck::trial::is_long;
 const SCHEDULES: u64 = 1_500;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 6_000;
 
-/// The seeds of the long run in which only those histories are run where rows are put and read
-/// back, and the number of calls that these histories make at least.
+/// The seeds of the long run of those histories alone where rows are put and read back, and the
+/// number of calls that these histories make at least.
 const READING_BACK_SEEDS: Range<u64> = 6_000..106_000;
 const READING_BACK_CALLS: u64 = 1_000_000;
 
 /// Each lie must be found within this number of histories.
 const SCHEDULES_FOR_A_DEFECT: u64 = 2_000;
 
-/// The number of histories in which servers lose a version of a record.
+/// The number of histories where servers lose a version of a record.
 const LOST_ROWS: u64 = 200;
 
 /// The number of seeds that are run twice.
@@ -95,7 +95,7 @@ fn run(seed: u64, defect: Option<Defect>, is_verbose: bool) -> Result<HistoryRep
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     All,
-    /// Only those in which rows are put and read back.
+    /// Only those where rows are put and read back.
     ReadingBack,
 }
 
@@ -168,7 +168,7 @@ fn check_odd_rows(report: &HistoryReport) -> Result<(), Failed> {
     }
 }
 
-/// Runs histories in which rows are put and read back. A long run makes many calls in them.
+/// Runs histories where rows are put and read back. A long run makes many calls in them.
 fn reading_back() -> Result<(), Failed> {
     let seeds = if is_long() { READING_BACK_SEEDS } else { 6_000..6_600 };
     let report = report(seeds, Kind::ReadingBack)?;
@@ -189,7 +189,7 @@ fn replays(seeds: Range<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs the histories in which servers lose an acknowledged version of a record.
+/// Runs the histories where servers lose an acknowledged version of a record.
 fn lost_rows() -> Result<(), Failed> {
     let mut stopped = 0;
     for seed in 0..LOST_ROWS {

@@ -13,7 +13,7 @@ use crate::{call_turns::Dice, defects::Defect};
 pub(crate) struct Plan {
     pub(crate) settings: ShopNodeSettings,
     pub(crate) rates: FaultRates,
-    /// The steps in which groups are written; `None` if all rows can be written atomically.
+    /// The steps of writing a group; `None` if all rows can be written atomically.
     pub(crate) narrow: Option<WriteSteps>,
     /// Whether leaders may begin before the leaders before them have noticed their end.
     pub(crate) overlaps: bool,
@@ -95,7 +95,7 @@ impl Plan {
         };
         let reads_back = reads_back(level, narrow);
         // A storage whose conditional writes stay open writes no groups atomically. At level 2 an
-        // open write is a late write, for which the next leader would have to wait.
+        // open write is a late write, and the next leader would have to wait for it.
         let may_be_open = !is_trusted && narrow.is_some();
         let one_open_in = match defect {
             Some(Defect::OlderWrittenConditionally) => Some(2),
@@ -130,8 +130,8 @@ impl Plan {
     }
 }
 
-/// Of so many messages to a replica one is lost. For one defect, fewer losses seldom leave a row to
-/// one replica, and with more of them leaders hardly work.
+/// One of this many messages to a replica is lost. For one defect, fewer losses seldom leave a row
+/// to one replica, and with more losses leaders hardly work.
 fn losses(defect: Option<Defect>) -> [u64; 3] {
     match defect {
         Some(Defect::AdoptedNotWritten) => [4; 3],

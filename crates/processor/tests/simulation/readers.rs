@@ -3,10 +3,10 @@
 //! - An event that was acknowledged, or read by any client, before a read began is visible to that
 //!   read (read your writes, and never back).
 //! - A log has no gap, and a list has no record twice.
-//! - The end of a log is behind the events that were acknowledged, and not behind an event that
-//!   readers are not shown yet. A follower that begins there misses no event.
-//! - A client reads only events of the log, and only records as an event wrote them. All that
-//!   clients read is still in the log at the end.
+//! - The end of a log is after the events that were acknowledged, and not after an event that
+//!   readers do not see yet. A follower that begins there misses no event.
+//! - A client reads only events of the log, and only records as an event wrote them. Everything
+//!   that clients read is still in the log at the end.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -45,7 +45,7 @@ pub(crate) struct Reading {
     /// The epoch of the leader that is asked.
     pub(crate) epoch: u64,
     pub(crate) node: Arc<ShopNode>,
-    /// All that clients knew when the read began. `None` if another node really leads.
+    /// Everything that clients knew when the read began. `None` if another node really leads.
     known: Option<KnownState>,
     pub(crate) task: JoinHandle<Option<Result<ReadResult, Error>>>,
 }
@@ -56,7 +56,7 @@ impl Drop for Reading {
     }
 }
 
-/// All that clients were told.
+/// Everything that clients were told.
 #[derive(Clone, Debug, Default)]
 struct KnownState {
     /// The last offset of the log of each workspace.
@@ -160,7 +160,7 @@ impl Readers {
                 let last = known.and_then(|known| known.logs.get(&ws));
                 assert!(
                     last.is_none_or(|last| last.0 < next),
-                    "{wanted:?} ends in front of {next}, and {last:?} was known"
+                    "{wanted:?} ends before {next}, and {last:?} was known"
                 );
                 assert!(
                     end.0 <= next && last.is_none_or(|last| *last < end),
@@ -227,7 +227,7 @@ impl Readers {
         }
     }
 
-    /// Compares all that was read with all that is stored at the end.
+    /// Compares everything that was read with everything that is stored at the end.
     ///
     /// # Panics
     /// If a client read something that is not stored.

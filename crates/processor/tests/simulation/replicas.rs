@@ -334,15 +334,15 @@ pub(crate) struct ReplicaDriver {
 }
 
 impl ReplicaDriver {
-    /// Makes a database, for callers from which no message is lost. So many ordered rows of one
-    /// storage partition arrive together.
+    /// Makes a database, for callers that lose no message. `together` ordered rows of one storage
+    /// partition arrive together.
     pub(crate) fn new(clock: Clock, seed: u64, repairs: bool, together: usize) -> ReplicaDriver {
         let keyspaces = Arc::default();
         let caller = Caller { lost_one_in: None, repairs, together };
         ReplicaDriver { keyspaces, clock, dice: Dice::of(seed), caller }
     }
 
-    /// The same database, for callers from which one of so many messages is lost or late.
+    /// The same database, for callers that lose one of `lost_one_in` messages, or send it late.
     pub(crate) fn lossy(&self, lost_one_in: u64) -> ReplicaDriver {
         let caller = Caller { lost_one_in: Some(lost_one_in), ..self.caller };
         ReplicaDriver { caller, ..self.clone() }
