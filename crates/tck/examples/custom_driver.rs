@@ -1,4 +1,4 @@
-//! A storage driver of its own, a sorted map behind a mutex, proved by all trials of the contract.
+//! A custom storage driver, a sorted map behind a mutex, proved by all trials of the contract.
 //!
 //! Run it with `cargo run -p tck --example custom_driver`.
 //!
@@ -7,8 +7,8 @@
 //! their expiry. An expired row stays in memory until it is written again. A driver for production
 //! removes such rows.
 //!
-//! No guard is around the driver itself. A driver for a database keeps the deadlines of `create`,
-//! `open` and `drop_keyspace` itself. Here these calls never wait, so their deadlines are not used.
+//! The driver itself has no guard. A driver for a database keeps the deadlines of `create`, `open`
+//! and `drop_keyspace` itself. Here these calls never wait, so their deadlines are not used.
 
 use std::{
     collections::BTreeMap,
@@ -178,7 +178,7 @@ impl AppStorage for MapStorage {
                 let next = next.filter(|(key, _)| key.pkey.starts_with(&prefix));
                 next.map(|(key, _)| key.pkey.clone())
             });
-            // No key lies between a key and the same key with a zero behind it.
+            // No key lies between a key and the same key with a zero appended.
             let behind = |pkey: &Bytes| Bytes::from([&pkey[..], &[0]].concat());
             let next = page.map(|pkey| pkey.map(|pkey| (pkey.clone(), behind(&pkey))));
             async move { next }
@@ -268,7 +268,7 @@ impl StorageDriver for MapDriver {
     }
 }
 
-/// The way in which the trials reach the database.
+/// How the trials reach the database.
 struct MapSubject(MapDriver);
 
 #[async_trait]

@@ -13,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use tck::trial::{Conclusion, Progress, Trial, TrialRunner, run_all, tasks, trials};
 
-/// Two trials, of which the first one waits for the second one.
+/// Two trials. The first one waits for the second one.
 #[derive(Default)]
 struct Pair {
     has_ended: Arc<AtomicBool>,

@@ -44,7 +44,7 @@ impl ElectionsContext {
         self.timing.duration
     }
 
-    /// Returns the longest time for which a row may exist after its TTL.
+    /// Returns the longest time that a row may exist after its TTL.
     pub(crate) fn expiry_delay(&self) -> Duration {
         self.stores.iter().map(|store| store.expiry_delay()).max().unwrap_or_default()
     }

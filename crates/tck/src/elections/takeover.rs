@@ -7,7 +7,7 @@ use crate::{
     trial::{Verdict, ensure},
 };
 
-/// The reason for which the seat becomes free.
+/// Why the seat becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
     /// The leader released its lease.

@@ -21,7 +21,7 @@ use crate::{
     trial::{EarlyEnd, Verdict, tasks},
 };
 
-/// The milliseconds by which the calendar of the other node is ahead.
+/// How many milliseconds the calendar of the other node is ahead.
 const OTHER_AHEAD_MS: i64 = 5_000;
 
 /// The longest time for making, opening or dropping a keyspace. Busy servers of a cluster did not

@@ -29,8 +29,8 @@ const LIMIT: Duration = Duration::from_secs(360);
 /// The longest time of a trial that writes very many rows.
 const LIMIT_OF_LONG_TRIALS: Duration = Duration::from_secs(900);
 
-/// A keyspace of a [`Subject`] in which trials run. Each trial has partitions of its own, so trials
-/// may run side by side.
+/// A keyspace of a [`Subject`] for trials. Each trial has partitions of its own, so trials may run
+/// side by side.
 ///
 /// Call [`remove`](ScratchKeyspace::remove) at the end. Dropping this value leaves the keyspace
 /// behind.

@@ -45,7 +45,7 @@ impl<C> Trial<C> {
     /// Runs the trial on the thread of the caller, without a limit of time.
     ///
     /// # Errors
-    /// The reason for which the trial ended early. A trial that panics has failed.
+    /// Why the trial ended early. A trial that panics has failed.
     pub async fn call(&self, context: &C) -> Verdict {
         caught((self.call)(context)).await
     }
@@ -87,7 +87,7 @@ pub trait TrialResult {
     /// The verdict.
     ///
     /// # Errors
-    /// The reason for which the trial ended early.
+    /// Why the trial ended early.
     fn verdict(self) -> Verdict;
 }
 
@@ -105,9 +105,9 @@ impl TrialResult for () {
 
 /// Makes the list of a module's trials, of the type `&[Trial<C>]`.
 ///
-/// A case is an async function `fn(&C)` that has the name of the case, or any name or closure
-/// behind `=`. The name of the trial is `module::case`, or `case` if the list names no module. The
-/// trials of a `long` module are [long](crate::trial::Trial::is_long).
+/// A case is an async function `fn(&C)` that has the name of the case, or any name or closure after
+/// `=`. The name of the trial is `module::case`, or `case` if the list names no module. The trials
+/// of a `long` module are [long](crate::trial::Trial::is_long).
 ///
 /// ```
 /// # use tck::trial::{Trial, Verdict, trials};

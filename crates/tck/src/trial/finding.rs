@@ -17,8 +17,8 @@ thread_local! {
     static MUST_FAIL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a trial on a wrong implementation, and returns its finding: the text with which it failed
-/// or panicked. `None` means that the trial passed, so it did not find what is wrong.
+/// Runs a trial on a wrong implementation, and returns its finding: the text of its failure or
+/// panic. `None` means that the trial passed, so it did not find what is wrong.
 ///
 /// The panic of the trial is not printed. A panic of a task that the trial starts is printed.
 pub async fn finding_of<R: TrialResult>(trial: impl Future<Output = R>) -> Option<String> {

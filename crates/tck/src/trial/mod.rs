@@ -14,7 +14,7 @@
 //! side by side and makes a [`Report`]. [`harness`] makes each trial a test of `cargo test`.
 //!
 //! A trial proves nothing unless it can fail. [`finding_of`] runs a trial on a wrong
-//! implementation, and returns the text with which it failed.
+//! implementation, and returns the text of its failure.
 //!
 //! [`LogLines`], [`free_address`] and [`is_long`] are for the tests of any crate.
 

@@ -1,4 +1,4 @@
-//! The verdict of a trial, and the reasons for which a trial ends early.
+//! The verdict of a trial, and why a trial ends early.
 
 use std::{
     error::Error,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::trial::Shortened;
 
-/// The reason for which a trial ends early.
+/// Why a trial ends early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EarlyEnd {
     /// The subject broke its contract. The text has the finding, and the line that found it.

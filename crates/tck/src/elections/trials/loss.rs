@@ -46,7 +46,7 @@ impl ElectionsContext {
         Ok(())
     }
 
-    /// Returns the time in which the next renewal ends, even if the renewal is tried twice.
+    /// Returns the longest time until the next renewal ends, even if it is tried twice.
     fn next_renewal(&self) -> std::time::Duration {
         self.timing.renew_every + 2 * self.timing.call_timeout
     }
@@ -99,7 +99,7 @@ async fn an_unhealthy_leader_leads_at_most_until_its_next_renewal(
     is_healthy.store(false, Ordering::Relaxed);
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
     ensure_eq!(leadership.lost(), Some(LossReason::Unhealthy), "why it is over");
-    // The lease is released as any other, also if the release has to be tried again.
+    // The lease is released like any other, even if the release has to be tried again.
     node.store.fail(StoreCallKind::Release, StoreFault::NotDoneUnknown, 2);
     release(leadership, ctx.soon()).await?;
     ensure_eq!(ctx.row(ElectionRow::Lease(seat(1))).await?, None, "the lease");

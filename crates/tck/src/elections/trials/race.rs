@@ -106,7 +106,7 @@ async fn one_of_several_candidates_for_an_expired_lease_leads(ctx: &ElectionsCon
     Ok(())
 }
 
-/// A leadership, for the time in which its node considered itself the leader.
+/// The time while a node considered itself the leader.
 #[derive(Clone, Copy, Debug)]
 struct LeadershipPeriod {
     seat: Seat,

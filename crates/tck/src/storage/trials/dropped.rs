@@ -129,7 +129,7 @@ async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: &StorageContext) ->
     all_or_nothing(ctx, &groups(ctx, key)).await
 }
 
-/// A dropped call gives back all that it holds: places in a queue, connections, locks.
+/// A dropped call gives back everything that it holds: places in a queue, connections, locks.
 async fn the_storage_works_after_many_dropped_calls(ctx: &StorageContext) -> Verdict {
     let calls = stream::iter(0..ctx.rounds()).for_each_concurrent(32, |n| async move {
         let mut random = fastrand::Rng::with_seed(n as u64);

@@ -15,13 +15,13 @@ use crate::{
 
 pub(super) const TTL: Duration = Duration::from_secs(3);
 
-/// The reason for which a row may have expired before the trial looked at it.
+/// Why a row may have expired before the trial looked at it.
 const SLOW_CALLS: &str = "calls take so long that expiry cannot be judged";
 
 /// The allowed error between clocks, as clocks of different machines do not tick equally.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// The moments until which a row must be there, and from which it must be gone.
+/// Until when a row must be there, and from when on it must be gone.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryWindow {
     pub(super) present_until: Instant,
@@ -135,7 +135,7 @@ pub(super) async fn ensure_present(db: &TrialClient, key: &Key, value: &'static 
     Ok(())
 }
 
-/// A row for each way in which a row gets a TTL.
+/// A row for each way to get a TTL.
 pub(super) async fn rows_of_every_kind(
     ctx: &StorageContext,
     ttl: Duration,

@@ -49,7 +49,7 @@ fn read(ctx: &StorageContext, pkey: &Bytes, range: Range) -> RowStream {
 async fn has_rows(mut rows: RowStream, mut expected: std::ops::Range<usize>) -> Verdict {
     while let Some(row) = rows.try_next().await? {
         let Some(n) = expected.next() else {
-            ensure!(false, "a row behind the last, at {:?}", row.ccols);
+            ensure!(false, "a row after the last, at {:?}", row.ccols);
             return Ok(());
         };
         ensure_eq!(row.ccols, place(n), "the place of the next row");

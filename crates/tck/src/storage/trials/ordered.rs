@@ -42,7 +42,7 @@ async fn a_row_is_written(ctx: &StorageContext) -> Verdict {
     Ok(())
 }
 
-/// All orders in which four writes can arrive.
+/// All possible orders of arrival of four writes.
 fn permutations() -> Vec<[u64; 4]> {
     let mut all = Vec::new();
     for a in 1..=4 {

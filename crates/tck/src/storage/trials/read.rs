@@ -90,7 +90,7 @@ async fn the_bounds_need_no_rows(ctx: &StorageContext) -> Verdict {
         ensure_eq!(found, expected, "rows from {start} to {end}");
     }
     let found = ctx.db.read(&pkey, Range::from(place(91))).await?;
-    ensure_eq!(found, [], "rows behind the last");
+    ensure_eq!(found, [], "rows after the last");
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! Deliberately wrong storages, which prove the trials: a trial that no defect fails proves
 //! nothing.
 //!
-//! Storages have had each [`Defect`], or are likely to have it. [`Defect::put_into`] puts it into a
-//! correct subject.
+//! Each [`Defect`] has occurred in a storage, or is likely to occur. [`Defect::put_into`] puts it
+//! into a correct subject.
 
 mod conditional;
 mod driver;

@@ -28,7 +28,7 @@ use super::Defect;
 /// The number of rows of a page, for [`Defect::OnePageOnly`].
 const PAGE: usize = 256;
 
-/// 2026-01-01, the time at which a clock that is moved by hand begins.
+/// 2026-01-01, when a clock that is moved by hand begins.
 const START: ServerTime = ServerTime {
     at: WallTime::from_millis(1_767_225_600_000),
     uncertainty: Duration::from_millis(1),
@@ -411,7 +411,7 @@ impl WrongStorage {
     }
 }
 
-/// The range of the rows with these bytes joined in front.
+/// The range of the rows with these bytes prepended.
 fn joined_range(rest: &Bytes, range: Range) -> Range {
     let joined = |bound: Bytes| Bytes::from([&rest[..], &bound[..]].concat());
     // The end of the partition cannot be told from the rows of its neighbours. This is the defect.
