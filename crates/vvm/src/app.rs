@@ -176,8 +176,8 @@ impl App {
     /// The fast series of an id. `None` if the application declares no fast series of this id, or
     /// if the node has not opened it yet: a node opens the series when it begins to lead.
     ///
-    /// A series gives numbers to all workspaces. The API asks the leader of a workspace, so that
-    /// one node has the range of each counter.
+    /// A series gives numbers to all workspaces. The API asks the owner of the workspace's
+    /// partition, so that one node has the range of each counter.
     pub fn fast_series(&self, id: &SeriesId) -> Option<&FastSeries> {
         self.opened.get()?.series.fast.get(id)
     }
@@ -228,8 +228,8 @@ pub struct LocalPartition<'a> {
 }
 
 impl LocalPartition<'_> {
-    /// Checks that a reader may be given the rows that were read. A node that stood still may not
-    /// know yet that it no longer leads.
+    /// Checks that a reader may get the rows that were read. A node that stood still may not know
+    /// yet that it no longer leads.
     ///
     /// # Errors
     /// If the rows must not be given.
@@ -243,7 +243,7 @@ impl LocalPartition<'_> {
         self.epoch
     }
 
-    /// The handle to which commands of the partition are sent.
+    /// The handle that takes the commands of the partition.
     pub fn commands(&self) -> &Commands {
         &self.commands
     }

@@ -197,15 +197,14 @@ impl Builder {
     }
 
     /// Runs services and partitions on this runtime with this driver. Elections and admin services
-    /// stay on the runtime on which the node is launched, and elections use the driver of
+    /// stay on the runtime that launches the node, and elections use the driver of
     /// [`Vvm::builder`]. So no request can delay the renewal of a lease.
     ///
-    /// A driver of a database on another machine has connections, which belong to the runtime on
-    /// which they are opened. So give such a node two drivers that share no connection. A driver of
-    /// an embedded storage has no connections: give the same driver twice.
+    /// A driver of a database on another machine has connections, which belong to the runtime that
+    /// opened them. So give such a node two drivers that share no connection. A driver of an
+    /// embedded storage has no connections: give the same driver twice.
     ///
-    /// Without this call everything runs on the runtime on which the node is launched, with one
-    /// driver.
+    /// Without this call everything runs on the runtime that launches the node, with one driver.
     #[must_use]
     pub fn with_requests_on(self, runtime: Handle, driver: Arc<dyn StorageDriver>) -> Builder {
         Builder { requests: Some((runtime, driver)), ..self }
@@ -214,7 +213,7 @@ impl Builder {
     /// Makes the node. Nothing of the node runs until [`Vvm::launch`].
     ///
     /// # Errors
-    /// The setting that does not fit, and the way to correct it.
+    /// The setting that does not fit, and how to correct it.
     pub fn build(self) -> Result<Vvm, InvalidNodeSettings> {
         self.settings.check(&self.apps)?;
         Budget::new(self.settings.lease, Duration::ZERO)?;

@@ -1,9 +1,9 @@
 //! The change of an application's trust level, while no node works.
 //!
 //! Invariant: the new level begins only after every write under the old level has landed or is
-//! fenced. The call holds all seats, so no node works. Where level 2 is left or begins, the call
-//! then waits until late writes have landed. At last it takes all partitions, so each later owner
-//! has a higher epoch than every owner before.
+//! fenced. The call holds all seats, so no node works. If the change is from or to level 2, the
+//! call then waits until late writes have landed. Finally it takes all partitions, so each later
+//! owner has a higher epoch than every earlier one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,8 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The most time for a look.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
-/// A lease that ends so much later than when it was seen first was renewed. Storages round the time
-/// that is left to seconds.
+/// If a lease ends this much later than it seemed when it was first seen, it was renewed. Storages
+/// round the remaining time to seconds.
 const RENEWED_BY: Duration = Duration::from_millis(1_500);
 
 /// A step of a change, for a caller that shows the progress.
@@ -60,8 +60,8 @@ pub struct ChangedLevel {
     pub stray_before: Epoch,
 }
 
-/// The reason for which the level was not changed. After an error of the storage it may have
-/// changed: look at it, or repeat the call.
+/// Why the level was not changed. After an error of the storage it may have changed: look at it, or
+/// repeat the call.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeLevelError {
     /// The storage has no keyspace of this name. Nothing was made.
@@ -104,8 +104,8 @@ pub enum ChangeLevelError {
 /// Changes the trust level of an application. No node may work: the call takes all seats, and gives
 /// them back at the end. Nodes that start afterwards find the new level.
 ///
-/// A call that is killed has changed the level or not. It leaves leases, which expire, and perhaps
-/// a [change that has begun](Deployment::changing_to), which the next node or call cancels.
+/// A call that is killed may or may not have changed the level. It leaves leases, which expire, and
+/// perhaps a [change that has begun](Deployment::changing_to), which the next node or call cancels.
 ///
 /// The lease in `settings` must be long enough for the new level.
 ///
@@ -223,7 +223,7 @@ fn not_acquired(why: AcquireError) -> ChangeLevelError {
     }
 }
 
-/// The leases of others, as they were seen first, and the times at which they seemed to end.
+/// The leases of others, as they were seen first, and when they seemed to end.
 struct Living {
     /// The address in the leases of this call. It may be that of a node, too.
     own: SocketAddr,
@@ -261,8 +261,8 @@ impl Living {
         }
     }
 
-    /// Notes a lease, and returns its owner if the lease is another one than was seen first, or was
-    /// renewed since. Another one with the own address is an attempt of this call.
+    /// Notes a lease. Returns its owner if the lease differs from the one that was seen first, or
+    /// was renewed since. A different lease with the own address is an attempt of this call.
     fn note(&mut self, now: Instant, lease: ObservedLease) -> Option<(Seat, SocketAddr)> {
         let ObservedLease { seat, value, left } = lease;
         let ends = now + left;

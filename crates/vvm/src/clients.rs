@@ -1,10 +1,10 @@
 //! The two clients of the storage: the client of elections and the client of requests.
 //!
 //! Invariant: each client reads and writes on one runtime only. The client of elections uses the
-//! runtime on which the node was launched. The client of requests uses the runtime of services and
-//! partitions. A connection belongs to the runtime on which it was opened. If both used one client,
-//! a renewal of the lease could wait for threads that requests keep busy. Closing a client, and
-//! waiting for its failure, happen on the runtime on which the node was launched.
+//! runtime that launched the node. The client of requests uses the runtime of services and
+//! partitions. A connection belongs to the runtime that opened it. If both used one client, a
+//! renewal of the lease could wait for threads that requests keep busy. Closing a client, and
+//! waiting for its failure, happen on the runtime that launched the node.
 
 use std::sync::Arc;
 

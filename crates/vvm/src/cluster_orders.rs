@@ -19,13 +19,13 @@ const VIEW_WITHIN: Duration = Duration::from_millis(500);
 /// The longest time to store an order.
 const ORDER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is said of a node that is not fresh.
+/// What a refusal says about a node that is not fresh.
 const SILENT: &str = "has not written its member row for 3 seconds";
 
 /// An order of an operator to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
-    /// Stop the moves that even out the loads. Partitions without an owner are taken all the same.
+    /// Stop the moves that even out the loads. Nodes still take partitions without an owner.
     Pause,
     /// End the pause.
     Resume,
@@ -117,7 +117,7 @@ async fn cancel_order(
     if known(node, id)?.state == MemberState::Draining {
         return Ok(cancel);
     }
-    // The node, and the view of this one, may not have seen the order to drain yet.
+    // The other node, and the view of this node, may not have seen the order to drain yet.
     let stored = rows.read(deadline).await;
     let orders = stored.map_err(|error| OrderError::Storage(with_causes(&error)))?.orders;
     let drain = OperatorOrder::Drain { member: id.0 };

@@ -169,7 +169,8 @@ fn partitions(
             members.iter().find(|member| member.incarnation == Some(owner.incarnation))
         });
         let ready = PartitionLoad { status: PartitionLoad::READY.to_owned(), ..Default::default() };
-        // A node that was killed has a row for some seconds. What it says of its partitions is old.
+        // A node that was killed has a row for some seconds. What the row says about its partitions
+        // is outdated.
         let known = member.filter(|member| member.id == own || seen.is_fresh(member.id));
         let load = match (row.owner, known) {
             (Some(_), Some(member)) => member.loads.get(&id).cloned().unwrap_or(ready),

@@ -34,14 +34,14 @@ use crate::{
     membership::{self, MEMBER_TTL, UrgentFields},
 };
 
-/// The interval at which the view is read again.
+/// How often the view is read again.
 pub(crate) const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// The interval at which the member row is written, a bit less than that of the rounds.
+/// The time between two writes of the member row, a bit less than between two rounds.
 const WRITE_EVERY: Duration = Duration::from_millis(900);
 
-/// The time for which an answer of the storage is fresh. A reader that wants a fresh answer causes
-/// a read at most this often.
+/// How long an answer of the storage is fresh. A reader that wants a fresh answer causes a read at
+/// most this often.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// The longest time that a reader waits while nothing is known.
@@ -54,7 +54,7 @@ pub(crate) struct ClusterView {
     source: OnceLock<ViewSource>,
     is_wanted: Notify,
     is_changed: Notify,
-    /// Whether the next round does not wait until the last one is no longer fresh.
+    /// Whether the next round begins even if the last answer is still fresh.
     is_urgent: AtomicBool,
     last: watch::Sender<ClusterReport>,
 }
@@ -84,7 +84,7 @@ pub(crate) struct ClusterReport {
 /// slightly outdated.
 #[derive(Debug)]
 pub(crate) struct ClusterSeen {
-    /// The time at which the reads were sent.
+    /// When the reads were sent.
     pub(crate) sent: Instant,
     pub(crate) owners: OwnerRowsView,
     pub(crate) leaders: Leaders,

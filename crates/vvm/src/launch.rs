@@ -114,7 +114,7 @@ impl Launched {
     /// The first problem of the node.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the node stops all the same, and nothing waits for its end.
+    /// If the future is dropped, the node still stops, but nothing waits for its end.
     pub async fn shutdown(mut self) -> Result<(), Arc<Problem>> {
         self.shutdown.cancel();
         // If the task panicked, it has reported the panic as a problem.

@@ -173,8 +173,8 @@ impl NodeParts {
         }
     }
 
-    /// The time until which a node that does not lead yet tries to open its storage. A node that
-    /// waits for leadership without a limit waits for its storage, too.
+    /// A node that does not lead yet tries to open its storage until this time. A node that waits
+    /// for leadership without a limit waits for its storage, too.
     fn opens_until(&self, within: Duration) -> Instant {
         match self.settings.acquire_within {
             None => Instant::FAR_FUTURE,

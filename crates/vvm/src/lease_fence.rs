@@ -48,7 +48,7 @@ impl LeaseFence {
     }
 
     /// The time until the leadership ends (`valid_until`), unless the lease is renewed; `None` when
-    /// it has ended, also if it was lost before that time.
+    /// it has ended, even if it was lost before that time.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let work = lock(&self.work.0);
         let work = work.as_ref().filter(|work| work.may_send(Duration::ZERO).is_ok())?;

@@ -1,6 +1,6 @@
-//! What a node says of itself to the other nodes of its cluster, in its member row.
+//! What a node tells the other nodes of its cluster about itself, in its member row.
 //!
-//! Member rows serve balancing and display. Nothing that is safe rests on them.
+//! Member rows serve balancing and display. Safety never depends on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use sysvvm::{
 
 use crate::{Node, app::App};
 
-/// The time for which a member row lives. A node writes its row each second.
+/// How long a member row lives. A node writes its row each second.
 pub(crate) const MEMBER_TTL: Duration = Duration::from_secs(10);
 
 /// A node remembers for this time that it has obeyed an order. Orders expire much earlier.
@@ -35,8 +35,8 @@ pub(crate) struct Membership {
     id: MemberId,
     heartbeat: AtomicU64,
     wishes: Mutex<Wishes>,
-    /// The orders to this node that it has obeyed, and the times at which it saw them last. The ids
-    /// have the times of several clocks, so a later order may have a lower id.
+    /// The orders to this node that it has obeyed, and when it saw them last. The ids have the
+    /// times of several clocks, so a later order may have a lower id.
     obeyed: Mutex<BTreeMap<OrderId, Instant>>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Wishes {
     /// The partitions that this node could not start. Until these times they go to other nodes
     /// first.
     pub(crate) refused: BTreeMap<PartitionId, Instant>,
-    /// The applications of which another version is deployed.
+    /// The applications that are deployed in another version.
     pub(crate) outdated: BTreeSet<u32>,
 }
 
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// What this node says of itself now.
+    /// What this node tells about itself now.
     pub(crate) fn own_member(&self) -> Member {
         let wishes = self.membership().wishes().clone();
         let state = match (wishes.is_ready, self.is_draining()) {

@@ -31,14 +31,13 @@ const REDIRECT_WITHIN: Duration = Duration::from_millis(500);
 /// expect an answer at once.
 const STATUS_WITHIN: Duration = Duration::from_millis(50);
 
-/// The time for which a start of the node counts.
+/// How long a start of the node counts.
 const START_COUNTS_FOR: Duration = Duration::from_secs(600);
 
-/// The interval at which a request that waits for a partition checks whether the partition takes
-/// commands.
+/// How often a request that waits for a partition checks whether the partition takes commands.
 const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The interval at which a wait for a stage checks the stage.
+/// How often a wait for a stage checks the stage.
 pub(crate) const STAGE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The stage of a node.
@@ -120,7 +119,7 @@ impl Node {
         &self.0.clock
     }
 
-    /// The address at which clients of other nodes find this node.
+    /// The address where clients of other nodes find this node.
     pub fn advertised(&self) -> SocketAddr {
         self.0.settings.advertised
     }
@@ -267,9 +266,9 @@ impl Node {
         !is_stopping && !is_old && seen.members.iter().any(|row| works(&row.member))
     }
 
-    /// Sets the way in which this node asks a successor whether it is there, before a partition is
-    /// given to it. Without one a node gives partitions to nodes whose rows look alive. The service
-    /// that connects the nodes sets it once; later calls change nothing.
+    /// Sets how this node asks a successor whether it is there, before a partition is given to it.
+    /// Without one a node gives partitions to nodes whose rows look alive. The service that
+    /// connects the nodes sets it once; later calls change nothing.
     pub fn set_successor_check(&self, check: Arc<dyn SuccessorCheck>) {
         let _ = self.0.successor_check.set(check);
     }
@@ -327,7 +326,7 @@ impl Node {
         fence.left(self.0.clock.now()).map(|left| left.as_millis() as u64)
     }
 
-    /// Changes each time that this node has read the cluster.
+    /// Waits until this node has read the cluster again.
     pub async fn cluster_changed(&self) {
         let mut reports = self.0.view.reports();
         // The sender lives as long as the node.
@@ -349,8 +348,8 @@ impl Node {
         starts.filter(|before| **before + up < START_COUNTS_FOR).count() as u32
     }
 
-    /// Notes that the task that owns partitions works, and beats again by a time; `None` when it
-    /// has ended.
+    /// Notes that the task that owns partitions works, and the deadline of its next beat; `None`
+    /// when it has ended.
     pub(crate) fn note_beat(&self, next: Option<Instant>) {
         *lock(&self.0.beat) = next;
     }

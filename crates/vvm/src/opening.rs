@@ -10,8 +10,7 @@ use crate::Problem;
 /// The pause before the next attempt to open a storage.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The interval at which the log reports that a storage is not available. The error text may differ
-/// each time.
+/// How often the log reports that a storage is not available. The error text may differ each time.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Opens something. While the storage is not available, the function tries again until a deadline.

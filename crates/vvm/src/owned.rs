@@ -49,11 +49,10 @@ use crate::{
     successor::AskedSuccessors,
 };
 
-/// The interval at which the rows are read while another node is about to give a partition to this
-/// one.
+/// How often the rows are read while another node is about to give a partition to this one.
 const LOOK_OFTEN: Duration = Duration::from_millis(50);
 
-/// The interval at which a failure of the same call is logged again.
+/// How often a failure of the same call is logged again.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// All partitions of the cluster that a node can run, each with its application.
@@ -76,10 +75,9 @@ pub(crate) struct OwnedPartitions<'a> {
     failures: EarlyFailures,
     /// The partitions that nobody can take: their rows make no sense, or have the highest epoch.
     blocked: BTreeSet<PartitionId>,
-    /// The partitions whose moves operators have ordered, and the time at which this node saw the
-    /// order first.
+    /// The partitions whose moves operators have ordered, and when this node saw the order first.
     ordered: BTreeMap<(PartitionId, OwnerEpoch), Instant>,
-    /// The time at which the last read of the rows was sent.
+    /// When the last read of the rows was sent.
     looked: Option<Instant>,
     expected: ExpectedPartitions,
     asked: AskedSuccessors,
@@ -141,8 +139,8 @@ impl<'a> OwnedPartitions<'a> {
         }
     }
 
-    /// Takes, starts, watches and gives up partitions until there is a problem. Tells `settled`
-    /// when the node owns all that it takes at its start, and has started it.
+    /// Takes, starts, watches and gives up partitions until there is a problem. Reports to
+    /// `settled` when the node owns and has started everything that it takes at its start.
     pub(crate) async fn run(&mut self, settled: oneshot::Sender<()>) -> Problem {
         let node = self.deployer.node;
         let _beat = Beat(node);

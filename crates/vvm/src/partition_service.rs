@@ -1,5 +1,5 @@
 //! Services that are bound to the owner of a partition: they run on the node that owns the
-//! partition, and are told to end when it owns the partition no more.
+//! partition, and are told to end when it no longer owns the partition.
 //!
 //! Invariant: a service of a partition starts after the recovery, and the partition changes its
 //! owner only after the service has ended. A service that does not end costs the node its lease.
@@ -20,10 +20,10 @@ use crate::{
     running_services::{RunningServices, keep_running},
 };
 
-/// The interval at which a service waits for the recovery of its partition.
+/// How often a service checks whether its partition has recovered.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A service that runs for each partition which the node owns.
+/// A service that runs for each partition that the node owns.
 #[async_trait]
 pub trait PartitionService: fmt::Debug + Send + Sync + 'static {
     /// The name of the service in logs.

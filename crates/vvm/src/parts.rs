@@ -5,7 +5,7 @@ use ielections::{KillFn, LockFile};
 
 use crate::{Node, NodeSettings, Service, clients::Clients, problem::FirstProblem};
 
-/// The parts of a node of which nothing runs.
+/// The parts of a node that does not run yet.
 pub(crate) struct NodeParts {
     pub(crate) settings: NodeSettings,
     pub(crate) clients: Clients,

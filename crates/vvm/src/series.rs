@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::{App, Node, NodeSettings, Problem, clients::Clients};
 
-/// The longest time for which a partition that moves waits for its document numbers.
+/// The longest time that a moving partition waits for its document numbers.
 const GIVE_BACK_WITHIN: Duration = Duration::from_millis(150);
 
 /// The open series of an application.
@@ -92,8 +92,8 @@ fn refused(app: &App, why: FixError) -> Problem {
 }
 
 /// Gives back the numbers of the workspaces of a partition that goes to another node. Otherwise the
-/// next owner reserves the numbers after them, and they are missing. What takes too long becomes a
-/// gap, which the ledger shows.
+/// next owner reserves the numbers after them, and they are missing. Numbers that cannot be given
+/// back in time become a gap, which the ledger shows.
 pub(crate) async fn give_back(app: &App, partition: u16) {
     let Some(opened) = app.opened.get() else { return };
     let until = app.clock.now() + GIVE_BACK_WITHIN;

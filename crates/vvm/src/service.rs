@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::{Node, Problem, ServiceError, problem::FirstProblem};
 
-/// A service of a node. It works from launch to the end of the node, also while the node waits for
+/// A service of a node. It works from launch to the end of the node, even while the node waits for
 /// leadership.
 #[async_trait]
 pub trait Service: fmt::Debug + Send + Sync + 'static {
@@ -85,7 +85,7 @@ impl Drop for RunningService {
     }
 }
 
-/// Services in the order in which they began. They stop in the reverse order.
+/// Services in the order of their start. They stop in the reverse order.
 #[derive(Debug, Default)]
 pub(crate) struct Services(Vec<RunningService>);
 

@@ -25,9 +25,9 @@ pub struct NodeSettings {
     /// The number of seats (`NumVVM`), and so of nodes that own partitions at the same time. All
     /// nodes of a cluster must have the same number.
     pub seats: NonZeroU32,
-    /// The address at which other nodes reach this node's cluster port, if it has one.
+    /// The address where other nodes reach this node's cluster port, if it has one.
     pub cluster: Option<SocketAddr>,
-    /// The address at which clients of other nodes find this node. It is the value of the node's
+    /// The address where clients of other nodes find this node. It is the value of the node's
     /// lease.
     pub advertised: SocketAddr,
     /// The duration of a lease and the split of its time.
@@ -57,8 +57,7 @@ impl NodeSettings {
     pub const SYSTEM: &str = "sysvvm";
 
     /// The default settings: one seat, leases of 20 s, 120 s to acquire leadership, 2 s for a call,
-    /// 60 s to open, 30 s to
-    /// drain, and 10 s to stop.
+    /// 60 s to open, 30 s to drain, and 10 s to stop.
     ///
     /// # Panics
     /// Never: the name of the system keyspace is valid.
@@ -107,7 +106,7 @@ impl NodeSettings {
     ///
     /// At levels 0 and 1 a late write fails, or is older than the row that it meets. At level 2
     /// only the lease protects the next leader: leader A sends a write and stalls; leader B
-    /// recovers the log; A's write would land behind that recovery. So at level 2 the lease must
+    /// recovers the log; A's write would land after that recovery. So at level 2 the lease must
     /// last until the write has landed.
     ///
     /// # Errors
@@ -171,8 +170,8 @@ pub struct AppSettings {
     pub level: TrustLevel,
     /// The place where the numbers are stored.
     pub numbers: NumbersIn,
-    /// The time for which stored answers are kept. A command that is sent again within this time
-    /// gets its first answer.
+    /// How long stored answers are kept. A command that is sent again within this time gets its
+    /// first answer.
     pub answers_kept: Duration,
     /// The settings of each partition. The name in them is replaced.
     pub partition: processor::PartitionSettings,
@@ -210,8 +209,8 @@ mod tests {
         settings.lease_for([TrustLevel::Zero, level], late_write)
     }
 
-    /// Nothing asked the driver how late a write may land. Each lease reserved a tenth of itself
-    /// for late writes.
+    /// The node did not ask the driver how late a write may land. Each lease reserved a tenth of
+    /// itself for late writes.
     #[test]
     fn at_level_2_the_lease_reserves_time_for_late_writes() {
         for late_write in [Duration::ZERO, SECOND, 4 * SECOND] {

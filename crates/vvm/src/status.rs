@@ -14,7 +14,7 @@ pub struct NodeStatus {
     pub stage: Stage,
     /// The time since the launch of the node.
     pub up_ms: u64,
-    /// The address at which clients find the node.
+    /// The address where clients find the node.
     pub advertised: SocketAddr,
     /// The number of seats, and so of nodes that lead at the same time.
     pub seats: u32,
@@ -26,7 +26,7 @@ pub struct NodeStatus {
     pub storage: StorageStatus,
     /// The applications of the node.
     pub apps: Vec<AppStatus>,
-    /// The problem because of which the node cannot go on.
+    /// The problem that keeps the node from going on.
     pub problem: Option<String>,
 }
 

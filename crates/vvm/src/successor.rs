@@ -22,7 +22,7 @@ use crate::Node;
 /// The time for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
-/// The time for which an answer holds.
+/// How long an answer holds.
 const HOLDS: Duration = Duration::from_secs(1);
 
 /// Asks other nodes, without the storage, whether they would start a partition now.

@@ -25,10 +25,10 @@ use crate::Problem;
 /// The pause after a check that the storage did not answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// A partition whose deployment is not known for so long goes to another node.
+/// A partition whose deployment is not known for this long goes to another node.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// A partition goes to other nodes first for this time after this node could not run it.
+/// For this time after this node could not run a partition, other nodes get it first.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
 /// The answer of a check.
@@ -57,8 +57,7 @@ pub(super) struct DeploymentChecks<'a> {
     checking: WaitingPartitions,
     under_way: BTreeSet<u32>,
     /// The partitions that were refused because the storage did not show the deployment, by their
-    /// applications. The check is repeated until the storage shows it, and then they are not
-    /// refused any more.
+    /// applications. The check is repeated until the storage shows it. Then the refusal ends.
     unknown: BTreeMap<u32, BTreeSet<PartitionId>>,
     /// No check begins before this time: the storage has just failed.
     rest_until: Option<Instant>,
@@ -70,7 +69,7 @@ impl<'a> DeploymentChecks<'a> {
         self.waiting.insert(partition, WaitingPartition { epoch, since: now });
     }
 
-    /// The partition is not to be started any more.
+    /// Forgets a partition that is not to be started any more.
     pub(super) fn forget(&mut self, partition: PartitionId) {
         self.waiting.remove(&partition);
         self.checking.remove(&partition);

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use sysvvm::ownership::PartitionId;
 
-/// A partition that fails so often, each time soon after its start, is refused.
+/// A partition that fails this often, each time soon after its start, is refused.
 const MOST: u32 = 3;
 
-/// A partition that has worked for so long did not fail soon.
+/// A partition that has worked for this long did not fail soon.
 const LASTING: Duration = Duration::from_secs(60);
 
 /// How often partitions have failed soon after their starts.
@@ -16,14 +16,14 @@ pub(super) struct EarlyFailures(BTreeMap<PartitionId, u32>);
 
 impl EarlyFailures {
     /// Notes that a partition has failed after it had worked for this time. Returns whether the
-    /// node cannot run the partition: another node shall try.
+    /// node cannot run the partition: another node should try it.
     pub(super) fn note(&mut self, partition: PartitionId, worked: Duration) -> bool {
         let failures = self.0.entry(partition).or_insert(0);
         *failures = if worked >= LASTING { 1 } else { *failures + 1 };
         *failures >= MOST
     }
 
-    /// The partition has left this node.
+    /// Forgets a partition that has left this node.
     pub(super) fn forget(&mut self, partition: PartitionId) {
         self.0.remove(&partition);
     }

@@ -133,7 +133,7 @@ impl ServedApp {
             Ok(found) => {
                 shown.candidates = found.iter().take(CANDIDATES).map(ProposedPlace::from).collect();
                 format!(
-                    "{} candidates among the workspaces of the {SEARCHED_EVENTS} events in front of the event and behind it",
+                    "{} candidates among the workspaces of the {SEARCHED_EVENTS} events before the event and after it",
                     found.len()
                 )
             }

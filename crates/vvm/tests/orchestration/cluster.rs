@@ -264,7 +264,7 @@ impl StorageDriver for ScriptedDriver {
     }
 }
 
-/// The ways in which a service binds its port.
+/// How a service binds its port.
 #[derive(Debug, Default)]
 pub(crate) enum BindBehaviour {
     #[default]

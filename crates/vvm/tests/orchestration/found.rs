@@ -31,7 +31,7 @@ const OWNERS: [u8; 4] = [0, 0, 0, 9];
 /// The incarnation of the node that takes partitions away.
 const STRANGER: Incarnation = Incarnation(0xb);
 
-/// One of so many answers is wrong.
+/// One of this many answers is wrong.
 const ONE_IN: u64 = 50;
 
 /// A mistake of a node with the owners of partitions.

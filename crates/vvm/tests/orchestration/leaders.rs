@@ -17,8 +17,7 @@ use vvm::{AppSettings, NodeSettings, Stage, Vvm};
 
 use crate::cluster::{Cluster, owner};
 
-/// The database of a cluster, as a node sees it that gets no answers to its reads while the switch
-/// is on.
+/// The database of a cluster, as seen by a node whose reads get no answers while the switch is on.
 fn hanging(cluster: &Cluster) -> (Arc<dyn StorageDriver>, Arc<AtomicBool>) {
     let is_hung = Arc::new(AtomicBool::new(false));
     let (hangs, clock) = (Arc::clone(&is_hung), cluster.clock.clone());

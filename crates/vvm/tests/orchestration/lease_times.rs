@@ -1,4 +1,4 @@
-//! Leases on storages with late writes, and on storages on which each node watches leases.
+//! Leases on storages with late writes, and on storages where each node watches leases.
 
 use std::{
     sync::{Arc, atomic::Ordering},

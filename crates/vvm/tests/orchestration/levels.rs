@@ -46,7 +46,7 @@ async fn change_on(
     change_level(driver, cluster.clock.clone(), settings, &app(), to, tell).await
 }
 
-/// A driver on which a write may land a second after it was sent.
+/// A driver whose writes may land a second after they were sent.
 fn with_late_writes(cluster: &Cluster) -> Arc<dyn StorageDriver> {
     let late = |own| Capabilities { late_write: Duration::from_secs(1), ..own };
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;

@@ -1,5 +1,5 @@
-//! Nodes in one process: the choice of the leader, the problems that the host is told, and all that
-//! is left when a node has stopped.
+//! Nodes in one process: the choice of the leader, the problems that the host learns, and what is
+//! left when a node has stopped.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -370,7 +370,7 @@ async fn services_stop_in_reverse_order_and_admin_services_last() {
 }
 
 /// All services had one deadline. A service that hung until then left no time to those that stop
-/// after it, and they were aborted at the moment at which they were told to stop.
+/// after it, and they were aborted as soon as they were told to stop.
 #[tokio::test]
 async fn a_service_that_hangs_at_its_stop_leaves_the_others_time() {
     let cluster = Cluster::new();

@@ -45,7 +45,7 @@ fn id(partition: u16) -> PartitionId {
     PartitionId { app: 1, partition }
 }
 
-/// The epochs of all rows, of which each has an owner.
+/// The epochs of all rows. Each row has an owner.
 async fn epochs(owners: &OwnerRows) -> Vec<u32> {
     let epoch = |row: &OwnerRow| row.owner.map(|_| row.epoch.0).expect("a partition has no owner");
     rows(owners).await.values().map(epoch).collect()

@@ -21,8 +21,8 @@ use crate::{
 const LOG: LogName = LogName::Workspace(WsId(7));
 
 /// One bit of the storage was wrong. The node returned the log of a workspace as if the log ended
-/// in front of the event that could not be found. The list of the documents ended too early in the
-/// same way.
+/// before the event that could not be found. The list of the documents ended too early in the same
+/// way.
 #[tokio::test]
 async fn a_log_with_a_missing_event_is_cut() {
     let cluster = Cluster::new();
@@ -59,7 +59,7 @@ async fn a_log_with_a_missing_event_is_cut() {
         }
         let rows = damaged().await;
         assert!(rows.len() == 1 && rows[0].contains(&row.to_string()), "{rows:?}");
-        // The events in front of the missing one can be read as before, and other commands run as
+        // The events before the missing one can be read as before, and other commands run as
         // before.
         let front: Vec<_> = here.log(LOG).read(Offset::FIRST).unwrap().take(2).collect().await;
         assert!(front.iter().all(Result::is_ok), "{front:?}");

@@ -75,7 +75,7 @@ fn launch_hasty(cluster: &Cluster, journal: &Journal) -> Launched {
     node.build().unwrap().launch()
 }
 
-/// The partitions at which a service of a node works now.
+/// The partitions where a service of a node works now.
 fn at_work(journal: &Journal, node: u16) -> Vec<u16> {
     let mut here = Vec::new();
     for (_, partition, _, begins) in journal.lock().unwrap().iter().filter(|it| it.0 == node) {

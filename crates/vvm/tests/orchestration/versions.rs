@@ -44,9 +44,9 @@ fn launch(cluster: &Cluster, number: u16, tables: &str) -> Launched {
     cluster.node_of(number, app(tables), two_seats).build().unwrap().launch()
 }
 
-/// Launches a node for which so many reads of the deployment work, and so many fail after them. A
-/// node reads it twice when it opens the application, and once before it leads if the application
-/// exists. Returns also the count of all these reads.
+/// Launches a node. Its first reads of the deployment work, and the next ones fail; the array has
+/// both numbers. A node reads it twice when it opens the application, and once before it leads if
+/// the application exists. Also returns the count of all these reads.
 fn launch_failing(
     cluster: &Cluster,
     number: u16,
@@ -203,7 +203,7 @@ async fn a_node_takes_partitions_again_when_it_can_read_the_deployment() {
     node.shutdown().await.unwrap();
 }
 
-/// A storage in which some reads of the deployment of an application fail.
+/// A storage where some reads of the deployment of an application fail.
 #[derive(Debug)]
 struct FailingDeployment {
     inner: SharedStorage,
