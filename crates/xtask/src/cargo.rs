@@ -37,7 +37,7 @@ pub(crate) fn workspace_packages() -> Result<Vec<serde_json::Value>> {
     packages.ok_or_else(|| Error::Failed("cargo metadata lists no packages".to_owned()))
 }
 
-/// Returns the folder in which cargo puts its output.
+/// Returns the folder of cargo's output.
 pub(crate) fn target_folder() -> Result<PathBuf> {
     let folder = metadata()?["target_directory"].as_str().map(PathBuf::from);
     folder.ok_or_else(|| Error::Failed("cargo metadata names no target folder".to_owned()))

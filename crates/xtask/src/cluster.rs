@@ -1,6 +1,6 @@
 //! `cargo xtask cluster`: three nodes on this machine that share a Cassandra server.
 //!
-//! The command owns the nodes and the server. They end with it, also if a part does not start. The
+//! The command owns the nodes and the server. They end with it, even if a part does not start. The
 //! nodes end first, because a node without its storage cannot stop in order.
 
 mod node;
@@ -19,8 +19,8 @@ use crate::{
 };
 use node::{ClusterNode, NodePlace};
 
-/// The longest time until the nodes share the partitions. Partitions move 10 seconds after the
-/// last node has come.
+/// The longest time until the nodes share the partitions. Partitions move 10 seconds after the last
+/// node has joined.
 const SHARED_WITHIN: Duration = Duration::from_secs(90);
 
 /// The nodes stop within this time, with their drains: `drain_seconds` and `stop_seconds`.

@@ -13,7 +13,7 @@ use crate::{
     folders, process,
 };
 
-/// The files of the repository that the package has as they are, with their modes.
+/// The files of the repository that go into the package unchanged, with their modes.
 const FILES: &[(&str, &str, u32)] = &[
     ("config/vvm.toml", "etc/vvm/vvm.toml", 0o644),
     ("packaging/systemd/vvm.service", "lib/systemd/system/vvm.service", 0o644),
@@ -26,7 +26,7 @@ const FILES: &[(&str, &str, u32)] = &[
     ("packaging/debian/postrm", "DEBIAN/postrm", 0o755),
 ];
 
-/// The folders of the repository that the package has, with the ends of the names of their files.
+/// The folders of the repository that go into the package, with the endings of their files' names.
 const FOLDERS: &[(&str, &str, &str)] =
     &[("docs", "usr/share/doc/vvm", ".md"), ("config", "usr/share/doc/vvm/examples", ".toml")];
 

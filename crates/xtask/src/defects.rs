@@ -81,7 +81,7 @@ fn lock(folder: &Path) -> Result<File> {
     folders::lock(&folder.join("lock"), why)
 }
 
-/// Copies a program into a folder, and returns its path there. The copy appears at once, also if a
+/// Copies a program into a folder, and returns its path there. The copy appears at once, even if a
 /// run still uses an older one.
 fn keep(program: &Path, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).context(folder.display())?;

@@ -1,6 +1,6 @@
 //! Developer commands: real servers up and down, test, tidy, bench.
 //!
-//! A command stops all that it started, however the command ends. Only `up` leaves servers running,
+//! However a command ends, it stops everything that it started. Only `up` leaves servers running,
 //! and `down` stops them.
 
 #![expect(
@@ -35,7 +35,8 @@ use crate::{error::Result, servers::ServerKind};
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about)]
 enum XtaskCommand {
-    /// Starts real servers, leaves them running, and prints the variables by which tests find them.
+    /// Starts real servers, leaves them running, and prints the variables that tell tests where
+    /// they are.
     ///
     /// Use it as: eval "$(cargo xtask up)". A server that runs already is used as it is, and so is
     /// a server with an address in its variable.

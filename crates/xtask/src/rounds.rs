@@ -13,7 +13,7 @@ use crate::{
     servers::{CommitLog, OwnServers, ServerKind, Variables},
 };
 
-/// The storage of a run that names none, as the program has it.
+/// The storage of a run that names none: the default of the program.
 const USUAL: &str = "cassandra";
 
 /// Does what the arguments ask for. A wrong `--defect` is refused before anything is built. The

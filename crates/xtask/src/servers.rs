@@ -62,7 +62,7 @@ impl ServerKind {
         }
     }
 
-    /// Returns the environment variable by which tests find the server.
+    /// Returns the environment variable that tells tests where the server is.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             ServerKind::Cassandra => "VVM_TEST_CASSANDRA",

@@ -55,7 +55,7 @@ pub(crate) struct Suite {
     package: String,
     name: String,
     program: PathBuf,
-    /// The folder of the package, in which cargo runs the tests of the package.
+    /// The folder of the package, where cargo runs its tests.
     folder: PathBuf,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn build() -> Result<Vec<Suite>> {
     }
 }
 
-/// The way in which the suites are run.
+/// How the suites are run.
 pub(crate) struct SuiteRun<'a> {
     /// The arguments for each suite.
     pub(crate) arguments: &'a [String],

@@ -45,7 +45,7 @@ pub(crate) fn test(quick: bool, long: bool, arguments: &[String]) -> Result<()> 
     result
 }
 
-/// The way in which the suites are run.
+/// How the suites are run.
 struct SuiteOptions<'a> {
     long: bool,
     /// The arguments for the test binaries.

@@ -12,9 +12,9 @@ use crate::{
     interrupt,
 };
 
-/// The addresses at which clients find the nodes.
+/// The addresses of the nodes for clients.
 const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
-/// The addresses at which nodes find each other.
+/// The addresses of the nodes for each other.
 const PEERS: [&str; 3] = ["127.0.1.1", "127.0.1.2", "127.0.1.3"];
 const MAIN_CLASS: &str = "org.apache.cassandra.service.CassandraDaemon";
 

@@ -4,9 +4,8 @@ use std::net::TcpListener;
 
 use crate::error::{Result, failed};
 
-/// The ports to choose from. They are below the range from which systems draw the ports of outgoing
-/// connections. So no outgoing connection takes a port between the choice and the start of the
-/// server.
+/// The ports to choose from. They are below the ports that systems give to outgoing connections. So
+/// no outgoing connection takes a port between the choice and the start of the server.
 const RANGE: std::ops::Range<u16> = 12_000..30_000;
 
 /// Returns `count` different ports. Each is free on every one of the addresses.

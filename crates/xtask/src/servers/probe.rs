@@ -127,7 +127,7 @@ mod tests {
         let mut peer = FakePeer { sent: Vec::new(), answer: Cursor::new(answer) };
         assert_eq!(exchange(&mut peer, OPTIONS, b"ab").unwrap(), SUPPORTED);
         assert_eq!(peer.sent, [4, 0, 0, 0, OPTIONS, 0, 0, 0, 2, b'a', b'b']);
-        assert_eq!(peer.answer.position(), 12, "the next answer starts behind this one");
+        assert_eq!(peer.answer.position(), 12, "the next answer starts after this one");
     }
 
     #[test]

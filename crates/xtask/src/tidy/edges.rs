@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
+/// Each crate of this workspace, and the crates of this workspace that it may depend on. Any crate
 /// may depend on `clock` and on `base`, and its tests on [`IN_TESTS`] and [`IN_SUITES`].
 const TABLE: &[(&str, &[&str])] = &[
     ("access", &[]),
@@ -67,10 +67,10 @@ const TABLE: &[(&str, &[&str])] = &[
     ("vvm-tests", EVERYTHING),
 ];
 
-/// The crates on which the tests of any crate may depend.
+/// The crates that the tests of any crate may depend on.
 const IN_TESTS: &[&str] = &["tck"];
 
-/// The crates on which the suites in the folder `tests` of a crate may also depend. Some of these
+/// The further crates that the suites in the folder `tests` of a crate may depend on. Some of these
 /// crates depend on the crate itself. Its unit tests would see two versions of it.
 const IN_SUITES: &[(&str, &[&str])] = &[
     ("processor", &["istorage", "seqstorage", "shop"]),

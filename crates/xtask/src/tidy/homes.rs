@@ -53,7 +53,7 @@ const SWITCHES: &[&str] = &[
 ];
 
 /// Returns the lines outside of the homes that switch a ban off. Tests may switch bans off: they
-/// stand behind `#[cfg(test)]` at the end of a file, stand in files of their own, or are named by
+/// come after `#[cfg(test)]` at the end of a file, are in files of their own, or are named by
 /// `cfg_attr(test, …)`.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     let outside =

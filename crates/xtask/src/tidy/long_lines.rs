@@ -55,7 +55,7 @@ mod tests {
         check(&[SourceFile { path: path.to_owned(), text: text.to_owned() }])
     }
 
-    /// Returns a line of so many characters that begins in this way. The characters have two bytes.
+    /// Returns a line of this many characters with this beginning. The characters have two bytes.
     fn line(start: &str, length: usize) -> String {
         let rest = length - start.chars().count() - 2;
         format!("{start}ä {}", "ö".repeat(rest))
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// The comments of an item behind a block of code that is not closed are no code.
+    /// The comments of an item after a block of code that is not closed are no code.
     #[test]
     fn prose_behind_code_is_checked() {
         let closed = format!("```\n```\n{}", line("", 101));

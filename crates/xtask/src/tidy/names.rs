@@ -39,9 +39,9 @@ fn named_items(text: &str) -> Vec<(&str, &str)> {
     items
 }
 
-/// Returns whether a file defines a function or a type. A function with a type in front of it must
-/// stand in a block of that type: behind a line that begins with `impl` or `pub trait` and names
-/// the type, and before the next such line.
+/// Returns whether a file defines a function or a type. A function with a type before it must be in
+/// a block of that type: after a line that begins with `impl` or `pub trait` and names the type,
+/// and before the next such line.
 fn defines(text: &str, name: &str) -> bool {
     const KINDS: [&str; 5] = ["fn", "struct", "enum", "trait", "const"];
     let (owner, item) = name.rsplit_once("::").unwrap_or(("", name));
