@@ -1,4 +1,4 @@
-//! The driver that a node has from its start on, also while the storage is out of reach.
+//! The driver that a node has from its start on, even while the storage is out of reach.
 
 use std::{pin::pin, sync::Arc};
 

@@ -26,9 +26,9 @@ pub(crate) struct NeedlessWriters {
 /// put another file in its place; `None` if there are none, or if the file cannot be looked at.
 /// Then reading the file fails, and that error is reported.
 ///
-/// Another file can be put in its place in each folder that the path leads through, also behind
-/// links. A simpler version looks at the last folder only: the writers of a folder above rename it,
-/// and make another one with the file that they want.
+/// Another file can be put in its place in each folder that the path leads through, also when it
+/// follows links. A simpler version looks at the last folder only: the writers of a folder above
+/// rename it, and make another one with the file that they want.
 pub(crate) fn needless_writers(file: &Path) -> Option<NeedlessWriters> {
     let places = places(file).ok()?;
     let own = geteuid().as_raw();
@@ -116,7 +116,7 @@ impl Place {
     }
 }
 
-/// Returns all places through which a path leads, from the root on.
+/// Returns all places that a path leads through, from the root on.
 fn places(path: &Path) -> io::Result<Vec<Place>> {
     let mut at = Place::find(PathBuf::from("/"))?;
     let (mut places, mut links) = (vec![at.clone()], 0);

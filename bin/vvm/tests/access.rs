@@ -76,7 +76,7 @@ fn commands_for_a_node_send_a_token() {
     let why = text(&status.stderr);
     assert!(status.status.code() == Some(1) && why.contains("refused the request: 401"), "{why}");
     assert!(why.contains("--token-file FILE, or VVM_TOKEN_FILE"), "{why}");
-    // A file that could not be a token was sent all the same.
+    // A file that could not be a token was sent anyway.
     let operator = fs::read_to_string(folder.join("operator")).unwrap();
     for (file, content, part) in [
         ("empty", "\n".to_owned(), "is empty"),
@@ -128,7 +128,7 @@ fn the_log_has_each_request_at_the_level_debug() {
     assert!(!vvm(folder, &inspect).status.success());
     let with_token = [&inspect[..], &["--token-file", "client"]].concat();
     assert!(!vvm(folder, &with_token).status.success());
-    // The log is written behind the answers, and whole when the node has stopped.
+    // The log is written after the answers, and whole when the node has stopped.
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0));
     let lines = node.log_text();

@@ -171,7 +171,7 @@ fn a_backup_that_cannot_be_written_ends_alike_with_a_node_and_with_a_file() {
     assert!(!here.join("copy").exists());
 }
 
-/// A storage with servers has tools of its own, also if no server answers.
+/// A storage with servers has tools of its own, even if no server answers.
 #[test]
 fn a_node_without_a_file_says_so() {
     let folder = tempfile::tempdir().unwrap();

@@ -52,7 +52,7 @@ fn start(fixture: &StorageFixture, name: &str) -> NodeProcess {
     fixture.start(name, &config(fixture, &fixture.storage))
 }
 
-/// Returns the longest time in which no command was done.
+/// Returns the longest time during which no command was done.
 fn longest_pause(known: &AcknowledgedCommands) -> Duration {
     let mut moments: Vec<Instant> = known.done.iter().map(|(_, at, _)| *at).collect();
     moments.sort();
@@ -308,7 +308,7 @@ impl Bench {
     }
 }
 
-/// Waits until the log of a workspace has so many more events.
+/// Waits until the log of a workspace has this many more events.
 fn until_more_events(node: &NodeProcess, ws: u64, count: usize) {
     let (start, before) = (Instant::now(), node.logged(ws).len());
     while node.logged(ws).len() < before + count {
@@ -503,8 +503,8 @@ fn main() {
     let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
     let three = std::env::var("VVM_TEST_CASSANDRA_CLUSTER").ok().filter(|_| is_long());
     let on_three = [trials[0], trials[6], trials[7]];
-    // These depend on the way in which leases expire. The others take minutes, and depend on
-    // nothing of a storage.
+    // These depend on how leases expire. The others take minutes, and depend on nothing of a
+    // storage.
     let on_dynamodb = [trials[8], trials[10]];
     // Rounds of faults also pause nodes, cut them off from their storage, and let them step down.
     let on_cassandra = [0, 2, 3, 4, 6, 7, 8, 13].map(|number: usize| trials[number]);

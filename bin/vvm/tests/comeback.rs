@@ -108,9 +108,9 @@ fn a_node_of_level_2_waits_for_its_own_former_lease() {
     node.stop();
 }
 
-/// A file that was restored has the lease of the node that made the backup, and so has a file of
-/// which the state folder is lost. If the address is another one, too, the node waited in silence
-/// for the whole lease, and looked as if it hung.
+/// A file that was restored has the lease of the node that made the backup, and so has a file whose
+/// state folder is lost. If the address is another one, too, the node waited in silence for the
+/// whole lease, and looked as if it hung.
 #[test]
 fn a_node_that_waits_for_the_lease_of_another_address_logs_the_remaining_time() {
     let folder = tempfile::tempdir().unwrap();

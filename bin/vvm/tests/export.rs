@@ -101,7 +101,7 @@ impl Place {
     }
 
     /// All logs, records and numbers, without the places that differ between storages. A node that
-    /// was idle has fenced the ends of logs, and the stored offsets are behind these entries.
+    /// was idle has fenced the ends of logs, and the stored offsets are after these entries.
     fn contents(&self) -> Vec<Vec<Value>> {
         let mut offsets = self.lines(&["numbers"]);
         let mut all = Vec::new();
@@ -165,8 +165,8 @@ fn repeated(node: &NodeProcess, ws: u64) -> (u16, Value) {
     request(node.api, "POST", &path, &[("Idempotency-Key", "once")], "{}")
 }
 
-/// All that the next commands get, without the epoch, the time and the offset in the log of the
-/// partition: an idle node may have fenced that log.
+/// Everything that the next commands get, without the epoch, the time and the offset in the log of
+/// the partition: an idle node may have fenced that log.
 fn next(node: &NodeProcess) -> Vec<Value> {
     let mut seen = Vec::new();
     for ws in WORKSPACES {
@@ -316,7 +316,7 @@ fn killed(storage: &Storage) {
     node.stop();
 }
 
-/// Kills an import behind half of its events.
+/// Kills an import after half of its events.
 fn kill_in_the_middle(target: &Place) {
     let mut import = import_half(target);
     import.0.kill().unwrap();

@@ -63,7 +63,7 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
     node.stop();
 }
 
-/// A server that gives the same answer to so many requests. Returns its address.
+/// A server that gives the same answer to this many requests. Returns its address.
 fn server(head: &'static str, body: &'static str, requests: usize) -> (String, JoinHandle<()>) {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap().to_string();

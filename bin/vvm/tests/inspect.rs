@@ -258,7 +258,7 @@ fn a_view_waits_for_its_pager() {
     let (code, lines, stderr) = end(waits);
     assert_eq!((code, lines), (Some(0), 31), "{stderr}");
 
-    // The command does not take so much ahead.
+    // The command does not read this far ahead.
     write(50);
     let waits = pager(&["wlog", "--ws", "1"]);
     let closed = "httpapi_connections_closed_total{service=\"admin\",reason=\"answer_not_taken\"} ";

@@ -30,7 +30,7 @@ struct Place {
 }
 
 impl Place {
-    /// A node with such leases, and level 0 in its configuration.
+    /// A node with leases of this length, and level 0 in its configuration.
     fn new(storage: &Storage, lease_seconds: u64) -> Place {
         let fixture = StorageFixture::new(storage.clone());
         let storage = fixture.config(storage);

@@ -445,7 +445,7 @@ fn limited(folder: &Path, config: &str) -> NodeProcess {
     NodeProcess::spawn(command, folder, config, free(), free())
 }
 
-/// From now on the node can write nothing behind this place in any file. `None` removes the limit.
+/// From now on the node can write nothing after this place in any file. `None` removes the limit.
 fn limit_files(node: &NodeProcess, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
     prlimit(Some(node.pid()), Resource::Fsize, limit).unwrap();

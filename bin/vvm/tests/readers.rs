@@ -221,7 +221,7 @@ fn fill(
     ]
 }
 
-/// Sends so many commands, and returns the number that were done.
+/// Sends this many commands, and returns the number that were done.
 fn write_events(node: &NodeProcess, events: u64, clients: &Runtime) -> u64 {
     let left = Arc::new(AtomicU64::new(events));
     let writers = (0..64).map(|_| {

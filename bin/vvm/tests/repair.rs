@@ -163,8 +163,8 @@ fn mark(fixture: &StorageFixture) {
     assert_eq!(other_event, (422, "other_event".to_owned()));
     let missing = refused(&node, "mark?event=9&ws=1&offset=9");
     assert_eq!(missing, (409, "row_missing".to_owned()));
-    // The event is in front of the stored offset, because the node stopped in order. So its numbers
-    // are known.
+    // The event is before the stored offset, because the node stopped in order. So its numbers are
+    // known.
     let (plan, _) = mark(&[&here[..], &["--dry-run"]].concat(), 0);
     assert!(plan.contains("nothing was written"), "{plan}");
     let (_, unconfirmed) = mark(&here, 2);
@@ -298,7 +298,7 @@ fn named(fixture: &StorageFixture) {
     stopped_node(fixture);
     let whole = Mutex::new(Bytes::new());
     let plog = |offset| AppRow::Plog(PARTITION, Offset(offset));
-    // An event behind the end that is the copy of another one.
+    // An event past the end that is the copy of another one.
     fixture.change("node", async |storage| {
         let soon = Clock::system().now() + Duration::from_secs(30);
         let bytes = storage.get_linearizable(&plog(LAST).key(), soon).await.unwrap().unwrap();
@@ -367,8 +367,8 @@ fn refused(node: &NodeProcess, path: &str) -> (u16, String) {
     (status, answer["code"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A foreign row stands in the way of a write, and another one stands behind the end of the log.
-/// The program had no tool to remove such a row, and the file of redb can be opened by no other
+/// A foreign row stands in the way of a write, and another one stands past the end of the log. The
+/// program had no tool to remove such a row, and the file of redb can be opened by no other
 /// program.
 fn removed(fixture: &StorageFixture) {
     stopped_node(fixture);
@@ -490,8 +490,8 @@ fn bill_id(node: &NodeProcess) -> u64 {
 
 /// The stored offset of the partition and two numbers of the workspace are damaged, one after the
 /// other. The list said only that the partition had a violation, or nothing at all. Later it said
-/// to write the row of the number by another program. The numbers behind that row were given again
-/// after each restart, because it hid what the node stored.
+/// to write the row of the number by another program. The numbers of that row were given again
+/// after each restart, because the row hid what the node stored.
 fn numbers(fixture: &StorageFixture) {
     stopped_node(fixture);
     // The first three ids are given.
@@ -542,7 +542,7 @@ fn number_is_repaired(
     assert!(text.contains(named) && text.contains("3 bytes (070707)"), "{text}");
 
     // A safe number is proposed, and a number that would be given twice is refused, and so is an
-    // offset behind the log.
+    // offset past the end of the log.
     let run = |more: &[&str], code| repaired(&node, &[&command, more].concat(), code);
     let (plan, _) = run(&["--dry-run"], 0);
     assert!(plan.contains(&format!("storing {safe} as {named}")), "{plan}");

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use shop::http_client::{request, workspace_path};
 
-/// Workspaces of the demo application, of which two are in one partition.
+/// Workspaces of the demo application. Two of them are in one partition.
 const WORKSPACES: [u64; 3] = [1, 2, 11];
 
 const TABLES: &str = "

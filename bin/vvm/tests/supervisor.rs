@@ -202,7 +202,7 @@ fn watchdog() {
     node.stop();
 }
 
-/// Nobody reads the socket, and soon it is full. The node starts, works and stops all the same.
+/// Nobody reads the socket, and soon it is full. The node still starts, works and stops.
 fn unread() {
     let folder = tempfile::tempdir().unwrap();
     let mut manager = Manager::at_path(folder.path());

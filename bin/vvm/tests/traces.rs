@@ -87,7 +87,7 @@ fn a_collector_gets_the_spans_of_sampled_requests_only() {
     }
     let got = collector.got.lock().unwrap();
     assert!(got.heads[0].starts_with("POST /v1/traces HTTP/1.1\r\n"), "{:?}", got.heads);
-    // Each export had a second content type, `application/json`, in front of the right one. A real
+    // Each export had a second content type, `application/json`, before the right one. A real
     // collector takes the first, and answered 400.
     let types = |head: &str| -> Vec<String> {
         let lines = head.lines().filter(|line| line.to_lowercase().starts_with("content-type:"));

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use support::exists;
 
-/// Trials of which one takes some seconds and the others end at once.
+/// Trials. One of them takes some seconds, and the others end at once.
 const SLOW: [&str; 2] = ["--filter", "ttl::"];
 const QUICK: [&str; 4] = ["--filter", "ttl::an_absent_row", "--calls", "2"];
 

@@ -295,7 +295,7 @@ async fn pipelines(
     }
 }
 
-/// Sends requests one behind the other, and takes all answers, until the node cuts the connection.
+/// Sends requests one after the other, and takes all answers, until the node cuts the connection.
 /// Then the client comes again.
 async fn reads(address: SocketAddr, requests: Vec<u8>, pause: Duration) {
     let mut scrap = vec![0; 64 << 10];

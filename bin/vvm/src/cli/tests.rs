@@ -74,7 +74,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Returns the reason why `clap` refuses a command.
+/// Returns why `clap` refuses a command.
 fn refusal(command: &Documented) -> Option<String> {
     let error = Cli::try_parse_from(words(&command.text)).err()?;
     match error.kind() {

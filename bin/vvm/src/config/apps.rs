@@ -61,8 +61,8 @@ impl AppConfig {
         })?;
         let (tables, mistakes) = Schema::read(&text);
         let mut mistakes: Vec<_> = mistakes.into_iter().map(InvalidApplication::from).collect();
-        // Wrong tables make no application. The rest of the configuration is declared all the same,
-        // and the rest of the tables is checked against it.
+        // Wrong tables make no application. The rest of the configuration is still declared, and
+        // the rest of the tables is checked against it.
         let none = || Declarations::new(Schema::default()).map_err(|error| wrong(&error));
         let (mut declared, refused) = match mistakes.is_empty().then(|| tables.clone()) {
             None => (none()?, Ok(())),

@@ -21,13 +21,13 @@ const USUAL_DRAIN: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterConfig {
-    /// The number of seats: so many nodes work at the same time, and the others wait.
+    /// The number of seats. This many nodes work at the same time, and the others wait.
     seats: Option<NonZeroU16>,
-    /// The address of the cluster port, on which nodes talk to each other. Without it the node
-    /// neither forwards requests nor takes forwarded ones.
+    /// The address of the cluster port, where nodes talk to each other. Without it the node neither
+    /// forwards requests nor takes forwarded ones.
     #[serde(deserialize_with = "address")]
     pub(crate) listen: Option<SocketAddr>,
-    /// The address at which other nodes reach the cluster port. The default is `listen`.
+    /// The address where other nodes reach the cluster port. The default is `listen`.
     #[serde(deserialize_with = "address")]
     pub(crate) advertised: Option<SocketAddr>,
     /// The most time for the partitions to move to other nodes before the node stops.
@@ -36,7 +36,7 @@ pub(crate) struct ClusterConfig {
     pub(crate) tls: Option<ClusterTlsConfig>,
 }
 
-/// The section `cluster.tls`: the files by which nodes recognize each other.
+/// The section `cluster.tls`: the files that let nodes recognize each other.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterTlsConfig {
@@ -67,7 +67,7 @@ impl ClusterConfig {
         self.seats.map_or(usual, NonZeroU32::from)
     }
 
-    /// The address at which other nodes reach the cluster port, and the key that sets it; `None`
+    /// The address where other nodes reach the cluster port, and the key that sets it; `None`
     /// without a cluster port.
     pub(crate) fn reached_at(&self) -> Option<(SocketAddr, &'static str)> {
         let listen = self.listen?;

@@ -19,8 +19,8 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NodeConfig {
-    /// The address at which clients of other nodes find this node. The default is the address of
-    /// the API.
+    /// The address where clients of other nodes find this node. The default is the address of the
+    /// API.
     #[serde(deserialize_with = "address")]
     pub(crate) advertised: Option<SocketAddr>,
     /// The length of a lease.
@@ -45,8 +45,8 @@ pub(crate) struct NodeConfig {
     /// The largest difference between the clocks of the storage's servers. The default is a
     /// fortieth of the lease.
     pub(crate) clock_skew_seconds: Option<Seconds>,
-    /// The folder in which the node remembers its lease, so that the node need not wait for the
-    /// lease after a crash. Only one process may use a folder.
+    /// The folder where the node remembers its lease, so that it need not wait for the lease after
+    /// a crash. Only one process may use a folder.
     pub(crate) folder: PathBuf,
 }
 

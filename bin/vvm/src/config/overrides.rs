@@ -57,7 +57,7 @@ impl ConfigOverride {
         match names.iter().find_map(|name| Some((name, right_name(name)?))) {
             None => Ok(()),
             Some((name, right)) => Err(format!(
-                "{name}: this variable sets nothing, because two underscores stand in front of \
+                "{name}: this variable sets nothing, because two underscores stand before \
                  each key: call it {right}, or remove it"
             )),
         }
@@ -110,7 +110,7 @@ impl ConfigOverride {
     }
 }
 
-/// The name of the variable that sets a key, if a name has one underscore behind `VVM`, and one or
+/// The name of the variable that sets a key, if a name has one underscore after `VVM`, and one or
 /// more in the other places.
 fn right_name(name: &str) -> Option<String> {
     /// The most words of a name. Each place between two words has one or two underscores.
@@ -123,7 +123,7 @@ fn right_name(name: &str) -> Option<String> {
     if words.is_empty() || words.len() > MOST_WORDS {
         return None;
     }
-    // Each bit says whether a key ends behind the word. The variable has a section and a key.
+    // Each bit says whether a key ends after the word. The variable has a section and a key.
     (1..1_u32 << (words.len() - 1)).find_map(|ends| {
         let mut keys = vec![words[0].to_owned()];
         for (place, word) in words[1..].iter().enumerate() {
@@ -163,7 +163,7 @@ pub(super) fn names_secret(text: &str) -> bool {
     SECRETS.iter().any(|key| text.contains(key)) || text.contains('@')
 }
 
-/// A URL without the name and the password in front of its host.
+/// A URL without the name and the password before its host.
 pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
     let Some((login, rest)) = url.rsplit_once('@') else { return url.into() };
     let scheme = login.split_once("://").map(|(scheme, _)| format!("{scheme}://"));

@@ -69,7 +69,7 @@ impl Setting<'_> {
         let found = match self.0 {
             Value::Array(_) => "a list; `[[…]]` makes a list".to_owned(),
             Value::Table(_) => "a table".to_owned(),
-            // A URL may have a password in front of an `@`.
+            // A URL may have a password before an `@`.
             Value::String(text) if text.contains('@') => "this text".to_owned(),
             scalar => format!("`{scalar}`"),
         };

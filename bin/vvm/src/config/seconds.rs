@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-/// Reads a length of time: 0, or a time in which something can be done.
+/// Reads a length of time: 0, or a time that is long enough to do something.
 fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
     let seconds = f64::deserialize(from)?;
     if seconds == 0.0 || (SHORTEST..=LONGEST).contains(&seconds) {

@@ -22,7 +22,7 @@ pub(crate) struct SequencesConfig {
     pub(crate) cached_numbers: usize,
     /// How many numbers of each partition may wait to be stored.
     pub(crate) unflushed_numbers: NonZeroUsize,
-    /// The time for which numbers wait, so that more numbers are stored with them.
+    /// How long numbers wait, so that more numbers are stored with them.
     pub(crate) flush_delay_seconds: Seconds,
     /// The pause before a failed call for numbers is made again.
     pub(crate) retry_seconds: Seconds,
@@ -43,7 +43,7 @@ impl Default for SequencesConfig {
     }
 }
 
-/// The places in which numbers can be stored.
+/// Where numbers can be stored.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SequencesIn {

@@ -86,7 +86,7 @@ impl SeriesConfig {
         Series::new(definition).map_err(|error| (wrong_key(&error), error.to_string()))
     }
 
-    /// Returns the way in which the series draws its counters.
+    /// Returns how the series draws its counters.
     pub(super) fn policy(&self) -> Result<SeriesPolicy, WrongKey> {
         match self.policy {
             Policy::Fast => self.fast().map(SeriesPolicy::Fast),

@@ -12,13 +12,13 @@ const EARLIEST: u64 = 1_735_689_600;
 /// No node of this version runs after this time: the beginning of 2100.
 const LATEST: u64 = 4_102_444_800;
 
-/// The time for which both clocks are watched.
+/// How long both clocks are watched.
 const SPAN: Duration = Duration::from_millis(200);
 
 /// The most that the clocks may differ in this time. The system clock is slewed by less.
 const DRIFT_MAX: Duration = Duration::from_millis(20);
 
-/// The file by which systemd-timesyncd says that the clock is synchronized.
+/// The file that exists if systemd-timesyncd has synchronized the clock.
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
 /// The names of the services that set a clock.

@@ -16,7 +16,7 @@ const WRITES: usize = 32;
 /// The size of a write: a page of redb.
 const BYTES: usize = 4096;
 
-/// From this time of a sync on, commands are slow.
+/// If a sync takes this long or longer, commands are slow.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// Measures syncs of a file in a folder. `limit` is the time of a try to renew the lease.

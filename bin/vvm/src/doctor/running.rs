@@ -37,8 +37,8 @@ impl RunningProcess {
     }
 }
 
-/// Returns the process that has a file open, and does not open the file. `None` also if this
-/// process may not look.
+/// Returns the process that has a file open, and does not open the file. Also `None` if this
+/// process has no right to look.
 pub(super) fn user_of(file: &Path) -> Option<RunningProcess> {
     let identity = |file: &Path| fs::metadata(file).map(|found| (found.dev(), found.ino())).ok();
     let wanted = identity(file)?;

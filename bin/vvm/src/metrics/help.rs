@@ -4,10 +4,7 @@
 const TEXTS: &[(&str, &str)] = &[
     ("docnumbers_gaps_total", "Document numbers that the node held and did not issue."),
     ("docnumbers_issued_total", "Document numbers of a fast series that were drawn."),
-    (
-        "docnumbers_refill_wait_seconds",
-        "The time for which draws of document numbers waited for a range.",
-    ),
+    ("docnumbers_refill_wait_seconds", "How long draws of document numbers waited for a range."),
     ("docnumbers_refills_total", "Reservations of a range of document numbers."),
     ("docnumbers_remaining", "Counters of a series that the node holds and has not issued."),
     ("httpapi_backups", "Backups that are being sent: 0 or 1."),
@@ -55,10 +52,7 @@ const TEXTS: &[(&str, &str)] = &[
         "The time that was left of the leadership when a renewal was confirmed.",
     ),
     ("ielections_lost_total", "Leaderships that ended, by the reason."),
-    (
-        "isequencer_actualization_seconds",
-        "The time for which a recovery read the log, with all retries.",
-    ),
+    ("isequencer_actualization_seconds", "How long a recovery read the log, with all retries."),
     (
         "isequencer_cache_hits_total",
         "Commands that found the numbers of their workspace in memory.",
@@ -66,7 +60,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("isequencer_cache_misses_total", "Reads of all numbers of a workspace."),
     ("isequencer_failed_reads_total", "Failed reads of the numbers of a workspace."),
     ("isequencer_flush_numbers", "How many numbers were stored at a time."),
-    ("isequencer_flush_seconds", "The time for which numbers were stored, with all retries."),
+    ("isequencer_flush_seconds", "How long storing numbers took, with all retries."),
     ("isequencer_retries_total", "Calls of the keeper of numbers that failed and were made again."),
     ("isequencer_unflushed_events", "Events with numbers that were not stored yet."),
     ("isequencer_unflushed_numbers", "Numbers that were not stored yet."),

@@ -41,7 +41,7 @@ impl NodeAccess {
         let leeway = access.leeway_seconds.get();
         if leeway > MOST_LEEWAY {
             let why = format!(
-                "at most {} s are expected: a token counts for so long after its end; set the clocks instead",
+                "at most {} s are expected: a token counts for this long after its end; set the clocks instead",
                 MOST_LEEWAY.as_secs()
             );
             return Err(config.source.wrong(&["access", "leeway_seconds"], why));

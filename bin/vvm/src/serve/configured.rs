@@ -30,7 +30,7 @@ fn environment() -> Result<Vec<ConfigOverride>, CommandError> {
     Ok(ConfigOverride::of_environment(std::env::vars_os()))
 }
 
-/// The functions by which commands ask the configuration.
+/// The functions that commands use to read the configuration.
 pub(crate) const NODE_CONFIGURATION: NodeConfiguration =
     NodeConfiguration { admin, storage, settings };
 

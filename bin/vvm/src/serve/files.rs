@@ -33,8 +33,8 @@ pub(super) fn allow_connections(config: &VvmConfig, target: &StorageTarget) -> u
     connections.min(room)
 }
 
-/// The number of connections of clients for which there is room beside the connections of peers. If
-/// there are few files, the peers get at most half of them, because all nodes seldom have all their
+/// How many connections of clients there is room for, beside the connections of peers. If there are
+/// few files, the peers get at most half of them, because all nodes seldom have all their
 /// connections.
 pub(crate) fn room_for_clients(files: u64, peers: u64) -> u64 {
     let rest = files.saturating_sub(OTHER_FILES);

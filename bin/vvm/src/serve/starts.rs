@@ -9,7 +9,7 @@ use tracing::warn;
 /// The name of the file. Each line is the time of a start, in seconds since 1970.
 const FILE: &str = "starts";
 
-/// The time for which a start is remembered.
+/// How long a start is remembered.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// The most starts that are remembered.
@@ -17,7 +17,7 @@ const STARTS_MAX: usize = 10;
 
 /// Notes a start of the node. Returns the time from each earlier start to this one.
 ///
-/// If the file cannot be read or written, the node starts all the same.
+/// If the file cannot be read or written, the node still starts.
 pub(super) fn note_start(folder: &Path, now: WallTime) -> Vec<Duration> {
     let noted = read(folder, now).and_then(|earlier| {
         write(folder, now, &earlier)?;

@@ -22,7 +22,7 @@ use self::{
     socket::NotifySocket,
 };
 
-/// The interval at which the state of the node is looked at.
+/// How often the state of the node is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The longest time from one proof of life to the next.
@@ -31,7 +31,7 @@ const LONGEST_BEAT: Duration = Duration::from_secs(5);
 /// The supervisor of this process, if there is one.
 pub(super) struct Supervisor {
     socket: Option<NotifySocket>,
-    /// The time in which the supervisor expects a proof of life.
+    /// The supervisor expects a proof of life within this time.
     watchdog: Option<Duration>,
     /// The longest time that the node takes to stop.
     stop_time: Duration,
@@ -147,7 +147,7 @@ impl Supervisor {
         }
     }
 
-    /// Half of the time in which a proof of life is expected.
+    /// Half of the time within which a proof of life is expected.
     fn beat_interval(&self) -> Duration {
         self.watchdog.map_or(LONGEST_BEAT, |watchdog| LONGEST_BEAT.min(watchdog / 2))
     }

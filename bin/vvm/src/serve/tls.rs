@@ -53,8 +53,8 @@ impl NodeTls {
         })
     }
 
-    /// Returns the section of each port with TLS, and the moment at which its certificate ends, in
-    /// seconds since 1970.
+    /// Returns the section of each port with TLS, and when its certificate ends, in seconds since
+    /// 1970.
     pub(crate) fn certificate_ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.ports().map(|(section, port)| (section, port.certificate_ends()))
     }

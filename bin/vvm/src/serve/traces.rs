@@ -18,7 +18,7 @@ use vvm::{NodeSettings, StopShare};
 use self::export::SpanExport;
 use crate::config::{TracesConfig, VvmConfig};
 
-/// The place to which a node exports its spans, and the part of the requests that has spans.
+/// Where a node exports its spans, and the part of the requests that has spans.
 pub(crate) struct NodeTraces {
     collector: NodeTarget,
     ratio: f64,

@@ -25,7 +25,7 @@ pub(crate) struct Promises {
     pub(crate) done: HashMap<u64, Vec<Offsets>>,
     /// Requests that have changed nothing.
     pub(crate) refused: HashSet<u64>,
-    /// Workspaces in which something has happened, and the last event that an answer named.
+    /// Workspaces where something has happened, and the last event that an answer named.
     pub(crate) workspaces: HashMap<u64, u64>,
 }
 

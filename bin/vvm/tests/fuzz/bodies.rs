@@ -89,7 +89,7 @@ pub(crate) fn change(body: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// Bodies of which nothing is valid, or that need special care.
+/// Bodies without any valid part, or that need special care.
 const WHOLE: &[&[u8]] = &[
     b"",
     b"null",

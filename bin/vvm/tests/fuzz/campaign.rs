@@ -298,7 +298,7 @@ fn make_workspace(node: &NodeProcess, ws: u64, token: &str) -> Result<(), String
     }
 }
 
-/// The id by which the node is a member of its cluster.
+/// The id of the node as a member of its cluster.
 fn member(node: &NodeProcess, token: &str) -> Result<String, String> {
     let answer = try_request(node.admin, "GET", "/cluster", &[("authorization", token)], "");
     let (_, body) = answer.map_err(|error| error.to_string())?;

@@ -163,7 +163,7 @@ impl Followed {
         if log.limit.is_some_and(|limit| count > limit)
             || (answer.is_whole && log.limit != Some(count))
         {
-            return Err(format!("the answer ends behind {count} events of {:?}", log.limit));
+            return Err(format!("the answer ends after {count} events of {:?}", log.limit));
         }
         let mut received = self.received();
         *received.counts.entry((log.key, log.are_server_sent)).or_default() += count;

@@ -42,7 +42,7 @@ const NAMES: &[&str] = &[
     "a",
 ];
 
-/// Headers on which it depends where a request ends, or whether it is one.
+/// Headers that decide where a request ends, or whether it is one.
 const FRAMING: &[(&str, &str)] = &[
     ("Content-Length", "0"),
     ("Content-Length", "5"),
@@ -118,7 +118,7 @@ const VALUES: &[&[u8]] = &[
     b"000000000000000000000000000000ab",
 ];
 
-/// The effect of a change on the way in which a request is read.
+/// The effect of a change on how a request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Framing {
     /// The request is one request, and its end is clear.

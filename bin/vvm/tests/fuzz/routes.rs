@@ -270,7 +270,7 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
     FuzzRoute { name: "backup", path: "/backup", done: &[200], ..ACTION },
     FuzzRoute { name: "pause", path: "/cluster/pause", ..ACTION },
     FuzzRoute { name: "resume", path: "/cluster/resume", ..ACTION },
-    // A lone node has no place to which a partition can move, and nobody to whom it gives orders.
+    // A lone node has no other node to move a partition to, and none to give orders to.
     FuzzRoute {
         name: "move",
         path: "/cluster/move",

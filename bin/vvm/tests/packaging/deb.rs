@@ -43,7 +43,7 @@ pub(crate) fn can_boot() -> bool {
     }
 }
 
-/// Boots the copy, and returns the output of a script that runs as a service, for at most so many
+/// Boots the copy, and returns the output of a script that runs as a service, for at most this many
 /// seconds.
 fn booted(folder: &Path, script: &str, package: Option<&Path>, seconds: &str) -> String {
     let out = folder.join("out");
@@ -64,7 +64,7 @@ fn booted(folder: &Path, script: &str, package: Option<&Path>, seconds: &str) ->
     fs::read_to_string(out.join("log")).unwrap_or_default()
 }
 
-/// The node of the package works under systemd with all that its unit forbids.
+/// The node of the package works under systemd with everything that its unit forbids.
 pub(crate) fn under_systemd() {
     let folder = tempfile::tempdir().unwrap();
     let package = package(folder.path(), None);

@@ -1,4 +1,4 @@
-//! The files by which `vvm` is installed and watched: unit, package, container file, manual pages,
+//! The files for installing and watching `vvm`: unit, package, container file, manual pages,
 //! completions, alerts and dashboard. Tools that are not part of the project judge them. A trial
 //! whose tool is missing is reported as ignored.
 

@@ -28,7 +28,8 @@ pub(crate) fn valid() {
     assert!(output(&mut security).contains("Overall exposure level for vvm.service"));
 }
 
-/// The unit and `docs/operations.md` agree about the exit codes after which a start is in vain.
+/// The unit and `docs/operations.md` agree about the exit codes after which another start is
+/// useless.
 pub(crate) fn exit_codes() {
     let unit = unit();
     let codes = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus="));

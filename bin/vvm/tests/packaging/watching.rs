@@ -222,7 +222,7 @@ fn documented() -> BTreeMap<String, String> {
         let (page, mut count) = (format!("docs/{page}.md"), 0);
         for row in text(&page).lines().filter(|line| line.starts_with("| `")) {
             let names = row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2);
-            // Some pages name labels in braces behind the metric.
+            // Some pages name labels in braces after the metric.
             let names = names.filter_map(|name| name.split('{').next());
             for name in names.filter(|name| is_metric(name)) {
                 documented.insert(name.to_owned(), page.clone());
@@ -269,7 +269,7 @@ fn expressions_of_dashboard() -> Vec<String> {
     expressions
 }
 
-/// Returns the expressions of the rules: behind `expr:`, or in the indented lines below it.
+/// Returns the expressions of the rules: after `expr:`, or in the indented lines below it.
 fn expressions_of_rules() -> Vec<String> {
     let rules = text(RULES);
     let mut lines = rules.lines().peekable();

@@ -21,7 +21,7 @@ use super::{
     node::PATIENCE,
 };
 
-/// The command, with all that it started.
+/// The command, with everything that it started.
 struct ClusterCommand(Child);
 
 impl ClusterCommand {
@@ -84,7 +84,7 @@ fn is_open(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_ok()
 }
 
-/// The command starts three nodes that share the partitions. Ctrl-C ends it and all that it
+/// The command starts three nodes that share the partitions. Ctrl-C ends it and everything that it
 /// started. While it runs, another one leaves it alone.
 pub(crate) fn one_command(fixture: &StorageFixture) {
     let Storage::Cassandra(cassandra) = &fixture.storage else { return };

@@ -83,7 +83,7 @@ impl Move {
     }
 }
 
-/// The times at which the commands of a workspace were done. Its client sends one at a time.
+/// When the commands of a workspace were done. Its client sends one at a time.
 fn moments(known: &AcknowledgedCommands, ws: u64) -> Vec<Instant> {
     let prefix = format!("{ws}-");
     let done = known.done.iter().filter(|(name, ..)| name.starts_with(&prefix));

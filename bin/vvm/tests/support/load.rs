@@ -141,7 +141,7 @@ impl CommandLoad {
         self.known.lock().unwrap().refused.contains_key(code)
     }
 
-    /// Waits until so many more commands are done.
+    /// Waits until this many more commands are done.
     pub(crate) fn until_more(&self, more: usize) {
         let (wanted, start) = (self.done() + more, Instant::now());
         while self.done() < wanted {

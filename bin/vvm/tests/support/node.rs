@@ -124,8 +124,8 @@ impl NodeProcess {
         assert!(status == 200 || status == 409, "{status} {answer}");
     }
 
-    /// Returns the number of renewals that were confirmed when less than an eighth of a lease of so
-    /// many seconds was left.
+    /// Returns the number of renewals that were confirmed when less than an eighth of a lease of
+    /// this many seconds was left.
     #[allow(dead_code, reason = "only the suites of readers need it")]
     pub(crate) fn renewals_near_the_end(&self, lease_seconds: u64) -> u64 {
         let (_, metrics) = request(self.admin, "GET", "/metrics", &[], "");

@@ -12,7 +12,7 @@ use tokio::{
 pub(crate) enum ReadOutcome {
     /// The answer is complete and right.
     Whole,
-    /// The answer is 503, with a request to try again after so many seconds.
+    /// The answer is 503, with a request to try again after this many seconds.
     Full(u64),
     /// The answer is right as far as it came, and did not claim to be complete.
     Cut,

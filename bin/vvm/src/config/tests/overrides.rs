@@ -51,7 +51,7 @@ fn an_invalid_override_is_named() {
     }
 }
 
-/// A variable was read as a line of a file, so text behind a comment sign or a line break was lost.
+/// A variable was read as a line of a file, so text after a comment sign or a line break was lost.
 #[test]
 fn a_variable_counts_with_all_its_text() {
     for value in ["1#2", "1\nx = 2"] {
@@ -103,7 +103,7 @@ fn a_variable_with_single_underscores_is_refused_with_the_right_name() {
     };
     for (name, right) in [
         ("VVM_HTTP_LISTEN", "VVM__HTTP__LISTEN"),
-        // Other programs have one underscore behind their names, and two between keys.
+        // Other programs have one underscore after their names, and two between keys.
         ("VVM_HTTP__LISTEN", "VVM__HTTP__LISTEN"),
         ("VVM_HTTP_BODY_BYTES", "VVM__HTTP__BODY_BYTES"),
         ("VVM_HTTP_TLS_CERT_FILE", "VVM__HTTP__TLS__CERT_FILE"),

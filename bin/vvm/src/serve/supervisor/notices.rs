@@ -1,4 +1,4 @@
-//! The decision about what the supervisor is told. No I/O.
+//! Decides what the supervisor is told. This module does no I/O.
 //!
 //! The supervisor is told each change once. A message that was not sent is made again, from the
 //! state at that time: there is no queue.

@@ -1,4 +1,4 @@
-//! The socket on which a supervisor takes messages.
+//! The socket where a supervisor takes messages.
 
 use std::{
     ffi::OsStr,
@@ -20,7 +20,7 @@ pub(super) struct NotifySocket {
 }
 
 impl NotifySocket {
-    /// Opens a socket to an address: a path, or an abstract name behind `@`.
+    /// Opens a socket to an address: a path, or an abstract name after `@`.
     pub(super) fn open(address: &OsStr) -> io::Result<NotifySocket> {
         let to = match address.as_bytes() {
             [b'@', name @ ..] => abstract_address(name)?,

@@ -33,10 +33,10 @@ use super::queue::counter;
 /// The most spans in a request.
 const BATCH: usize = 512;
 
-/// The time in which spans are collected for a batch.
+/// How long spans are collected for a batch.
 const COLLECT: Duration = Duration::from_secs(1);
 
-/// The time in which the collector must take a batch.
+/// The collector must take a batch within this time.
 const SEND_WITHIN: Duration = Duration::from_secs(5);
 
 /// The path at a collector that takes spans.

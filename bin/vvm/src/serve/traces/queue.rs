@@ -41,7 +41,7 @@ impl SpanProcessor for SpanQueue {
         }
     }
 
-    /// Nothing to do: the service exports all that is in the queue when the node stops.
+    /// Nothing to do: the service exports everything in the queue when the node stops.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }
