@@ -1,4 +1,4 @@
-//! All drivers for which the suites have a server, or that need none.
+//! All drivers that the suites have a server for, or that need none.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     subjects::{Cassandra, DynamoDb, MemInRealTime, Redb},
 };
 
-/// A subject, or the reason for which the suites run without it.
+/// A subject, or why the suites run without it.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a `Subject` has none")]
 pub enum DriverSubject {

@@ -8,7 +8,7 @@
 pub struct TestServer {
     /// The environment variable.
     pub variable: &'static str,
-    /// The reason for which tests are ignored without the variable.
+    /// Why tests are ignored without the variable.
     pub ignored_because: &'static str,
 }
 

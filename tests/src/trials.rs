@@ -25,7 +25,7 @@ pub trait DriverRunner: TrialRunner + Send + Sized + 'static {
     /// The errors of the storage.
     async fn new(subject: Arc<dyn Subject>) -> SetupResult<Self>;
 
-    /// Drops all that was made in the database.
+    /// Drops everything that was made in the database.
     ///
     /// # Errors
     /// The errors of the storage.
@@ -43,7 +43,7 @@ impl DriverRunner for ScratchKeyspace {
     }
 }
 
-/// The database of one trial on one driver, and all that the trial needs in it.
+/// The database of one trial on one driver, and everything that the trial needs in it.
 #[async_trait]
 pub trait Fixture: Sized + Send + Sync + 'static {
     /// Makes an empty fixture.
@@ -52,7 +52,7 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     /// The errors of the storage.
     async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Self>;
 
-    /// Drops all that was made in the database, also after a trial that failed.
+    /// Drops everything that was made in the database, even after a trial that failed.
     ///
     /// # Errors
     /// The errors of the storage.
@@ -97,10 +97,10 @@ impl<F: Fixture> DriverRunner for OwnFixtures<F> {
     }
 }
 
-/// A server, as the fixture of trials that remove all that they make.
+/// A server, as the fixture of trials that remove everything that they make.
 #[expect(missing_debug_implementations, reason = "a `Subject` has none")]
 pub struct ServerFixture {
-    /// The database to which nodes are connected.
+    /// The database that nodes are connected to.
     pub subject: Arc<dyn Subject>,
     /// The clock of the nodes.
     pub clock: Clock,
@@ -117,7 +117,7 @@ impl Fixture for ServerFixture {
     }
 }
 
-/// A driver on which trials run. The first trial makes the runner. If that fails, all trials of the
+/// A driver that trials run on. The first trial makes the runner. If that fails, all trials of the
 /// driver fail.
 #[expect(missing_debug_implementations, reason = "a `Subject` has none")]
 pub struct Target<R> {
@@ -176,8 +176,8 @@ impl<R: DriverRunner> TrialRunner for Target<R> {
     }
 }
 
-/// All storages: for suites to which several servers add nothing that the suites of storages and of
-/// elections do not prove. So a cluster runs them only in a long run.
+/// All storages: for suites where several servers prove nothing beyond the suites of storages and
+/// of elections. So a cluster runs them only in a long run.
 #[must_use]
 pub fn on_all_storages<R: DriverRunner>(drivers: Drivers) -> Vec<Target<R>> {
     let mut targets = vec![

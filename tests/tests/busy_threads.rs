@@ -2,9 +2,9 @@
 //! elections.
 //!
 //! A node has a runtime for elections and one for requests, and both used one client of the
-//! storage. A connection of a client belongs to the runtime on which the connection was opened. So
-//! on Cassandra the threads of elections read every answer to a request. On DynamoDB a renewal
-//! could take a connection that waited for the threads of requests.
+//! storage. A connection of a client belongs to the runtime that opened the connection. So on
+//! Cassandra the threads of elections read every answer to a request. On DynamoDB a renewal could
+//! take a connection that waited for the threads of requests.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

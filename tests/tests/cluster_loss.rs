@@ -49,8 +49,8 @@ async fn two_of_three(addresses: &str) {
     let stopped = SuspendedProcesses::nodes_at(&nodes[1..]).unwrap();
     assert_eq!(leadership.over().await, LossReason::Expired);
     let over = clock.now();
-    // The moment at which the last answered renewal was sent. The servers count the lease from this
-    // moment or later.
+    // When the last answered renewal was sent. The servers count the lease from this moment or
+    // later.
     let renewed = leadership.valid_until() - timing.renew_every - timing.retry_for;
     assert!(over < renewed + LEASE, "it ended {:?} after its lease", over - (renewed + LEASE));
     assert_eq!(work.may_send(Duration::ZERO), Err(LossReason::Expired));

@@ -1,5 +1,5 @@
 //! A leader that stands still past the end of its lease. When it goes on, another node leads, and
-//! the former leader writes no more.
+//! the former leader no longer writes.
 //!
 //! The leader is a process of its own: the test binary starts itself again. For each line that the
 //! leader reads, it tries one write, and answers. So when all lines are answered, the leader does
@@ -174,7 +174,7 @@ async fn stands_still(database: &Database) {
     work.may_send(WRITE).unwrap();
     node.write(next.epoch(), 1).await;
 
-    // All lines can be read at the moment at which the leader goes on.
+    // All lines can be read when the leader goes on.
     asks.write_all("write\n".repeat(TRIES).as_bytes()).await.unwrap();
     drop(asks);
     drop(stopped);

@@ -1,5 +1,5 @@
-//! A node that is killed again and again while many commands are under way. All that the node
-//! answered is stored, exactly as answered.
+//! A node that is killed again and again while many commands are under way. Everything that the
+//! node answered is stored, exactly as answered.
 //!
 //! The node is a process of its own: the test binary starts itself again, with a redb file. The
 //! process prints, line by line, the commands that it is about to send and their answers. The test
@@ -139,7 +139,7 @@ fn line_of(request: &str, answered: &Result<Done, Refused>) -> String {
     }
 }
 
-/// All that the process printed, for each partition.
+/// Everything that the process printed, for each partition.
 #[derive(Default)]
 struct Heard {
     ledgers: HashMap<u64, AnswerLedger>,
@@ -215,8 +215,8 @@ fn round(file: &Path, epoch: u64, lines: u64, heard: &mut Heard) {
     heard.killed();
 }
 
-/// Rounds of a node that is killed after so many lines, and the check of all that it answered.
-/// `crash` happens to the files after each kill.
+/// Rounds of a node that is killed after this many lines, and the check of everything that it
+/// answered. `crash` happens to the files after each kill.
 fn killed_under_load(
     rounds: impl IntoIterator<Item = u64>,
     crash: impl Fn(&Path),

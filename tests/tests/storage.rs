@@ -15,7 +15,7 @@ use vvm_tests::{
 /// or for a place. Each driver has a limited number of places.
 const THREADS: usize = 24;
 
-/// The modules of trials in which several nodes of a cluster may see different rows.
+/// The modules of trials where several nodes of a cluster may see different rows.
 const OF_A_CLUSTER: &[&str] =
     &["conditional", "write_if", "ordered", "linearizable", "races", "dropped", "lifecycle"];
 

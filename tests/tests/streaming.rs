@@ -81,7 +81,7 @@ impl Rows {
         }
         match rows.try_next().await? {
             None => Ok(()),
-            Some(row) => Err(Error::corrupt(format!("{row:?} is behind the last row"))),
+            Some(row) => Err(Error::corrupt(format!("{row:?} is after the last row"))),
         }
     }
 }

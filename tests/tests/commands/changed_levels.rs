@@ -18,7 +18,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(changed_levels:
 
 use TrustLevel::{One, Two, Zero};
 
-/// The orders in which the levels follow each other. Each change of a level is in one of them.
+/// The orders of the levels, one after another. Each change of a level is in one of them.
 const ORDERS: [&[TrustLevel]; 3] =
     [&[Zero, One, Two, Zero], &[Zero, Two, One, Zero, Two], &[Two, Zero, One, Zero]];
 

@@ -111,7 +111,7 @@ impl StorageWrapper for RecordChangingStorage {
     }
 }
 
-/// A partition in which a command has made an article.
+/// A partition where a command has made an article.
 async fn with_article(fixture: &CommandsFixture, partition: u16, ws: u64) -> RecordId {
     let shop_db = &fixture.shop_db;
     let settings = ShopNodeSettings::at(TrustLevel::Zero);

@@ -50,7 +50,7 @@ enum CrashedWork {
     Recovery,
 }
 
-/// A node that dies: its work, the way in which it writes, and the call at which it dies.
+/// A node that dies: its work, how it writes, and the call where it dies.
 #[derive(Clone, Copy, Debug)]
 struct Crash {
     work: CrashedWork,
@@ -98,8 +98,8 @@ async fn is_found(
     panic!("no crash found {defect:?}");
 }
 
-/// Plays a crash, and checks that the next leader finds all that was answered. Returns the number
-/// of calls to the storage.
+/// Plays a crash, and checks that the next leader finds everything that was answered. Returns the
+/// number of calls to the storage.
 async fn play_crash(fixture: &CommandsFixture, partition: u16, crash: Crash) -> usize {
     let Crash { work, setup, at, defect } = crash;
     let scene = Scene::new(fixture, partition, setup).await;

@@ -161,7 +161,7 @@ impl<'s> Former<'s> {
         matches!(landed[0], Ok(Outcome::Applied))
     }
 
-    /// Another leader works, stops, and all that is stored is checked.
+    /// Another leader works, stops, and everything that is stored is checked.
     async fn check(self, node: ShopNode) {
         self.scene.run(&node, self.scene.changes("last")).await.unwrap();
         assert_eq!(node.stop().await, PartitionEnd::Stopped);

@@ -180,14 +180,14 @@ async fn left_open(fixture: &CommandsFixture, sent: SentCommands) {
 /// At level 2 a write was sent under a valid lease, and landed after the next leader had recovered
 /// the log. The write left a record with a state that no event has. The cause: the lease did not
 /// have to last until the write had landed ([`vvm::NodeSettings::lease_for`]). If the lease lasts
-/// that long, level 2 keeps all that the other levels keep.
+/// that long, level 2 keeps everything that the other levels keep.
 async fn in_time(fixture: &CommandsFixture) {
     for sent in [SentCommands::Lone, SentCommands::Group] {
         open_at_each_write(fixture, sent, Landing::InFront).await;
     }
 }
 
-/// The time at which a write without an answer lands.
+/// When a write without an answer lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Landing {
     /// Before the next leader begins. At level 2 the lease makes the next leader wait that long.

@@ -33,7 +33,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(limits:
 
 const ZERO: WriteSetup = WriteSetup { level: TrustLevel::Zero, narrow: None };
 
-/// The offset at which the second storage partition begins.
+/// The offset where the second storage partition begins.
 const BOUNDARY: u64 = layout::NEIGHBOURS;
 
 /// The number of commands that are sent before the first of them is answered.
@@ -97,8 +97,8 @@ async fn fill(scene: &Scene<'_>) {
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
-/// Lets a leader die at the boundary. The events in front of the boundary are in the log and not
-/// applied. The events behind the boundary are not in the log.
+/// Lets a leader die at the boundary. The events before the boundary are in the log and not
+/// applied. The events after the boundary are not in the log.
 async fn die_at_the_boundary(scene: &Scene<'_>) {
     let dies = StallingStorage::new(NarrowStorage::of(
         Arc::clone(&scene.fixture.shop_db.app.storage),

@@ -1,4 +1,4 @@
-//! The log of a partition alone: the times at which it may write, and its reaction to a refusal.
+//! The log of a partition alone: when it may write, and its reaction to a refusal.
 
 use std::{
     sync::{
@@ -201,7 +201,8 @@ async fn in_time(fixture: &CommandsFixture) {
     }
 }
 
-/// A storage that refuses writes of rows behind the PLog, and does not say which row is in the way.
+/// A storage that refuses conditional writes outside of PLogs, and does not say which row is in the
+/// way.
 #[derive(Debug)]
 struct RefusingStorage {
     inner: SharedStorage,

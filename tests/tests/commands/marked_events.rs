@@ -61,7 +61,7 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let is_reported =
         matches!(elsewhere, Err(MarkError::Log(Error::DamagedRow(DamagedRow::Misplaced { .. }))));
     assert!(is_reported, "the whole event was not reported: {elsewhere:?}");
-    // An event behind a hole would hide all events that come after it.
+    // An event after a hole would hide all events that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
     assert!(
         matches!(far, Err(MarkError::Log(Error::DamagedRow(DamagedRow::Missing(_))))),
@@ -146,7 +146,7 @@ pub(crate) async fn overwrite(fixture: &CommandsFixture, row: AppRow) {
     assert!(swap.await.unwrap().is_applied());
 }
 
-/// A node that waits for the repair of an event of which both rows are damaged.
+/// A node that waits for the repair of an event whose two rows are both damaged.
 pub(crate) async fn with_lost_event(fixture: &CommandsFixture, done: &Done) -> ShopNode {
     overwrite(fixture, AppRow::Plog(PARTITION, done.plog)).await;
     overwrite(fixture, AppRow::Wlog(WsId(WS), done.wlog)).await;
@@ -155,9 +155,8 @@ pub(crate) async fn with_lost_event(fixture: &CommandsFixture, done: &Done) -> S
     node
 }
 
-/// A recovery also reads the event in front of the stored offset, so damage there stops the
-/// recovery too. The numbers of this event are already stored, so no number could be above the
-/// stored ones.
+/// A recovery also reads the event before the stored offset, so damage there stops the recovery
+/// too. The numbers of this event are already stored, so no number could be above the stored ones.
 async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let (first, mut ledger) =
@@ -187,10 +186,10 @@ async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
     assert_eq!(logged[0], Entry::Marker(marker));
 }
 
-/// An event in front of the stored offset was marked without numbers, because its numbers were
-/// stored. Then `sequences.storage` was changed. The new place of the numbers had no stored offset,
-/// so the log was read from its first event, and the numbers of the marked event were missing. They
-/// were given again.
+/// An event before the stored offset was marked without numbers, because its numbers were stored.
+/// Then `sequences.storage` was changed. The new place of the numbers had no stored offset, so the
+/// log was read from its first event, and the numbers of the marked event were missing. They were
+/// given again.
 async fn in_another_place(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let settings = ShopNodeSettings::at(TrustLevel::Zero);
@@ -265,7 +264,7 @@ async fn known(fixture: &CommandsFixture) {
     assert_eq!(after.wlog, done[2].wlog.next());
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let log: Vec<Entry> = shop_db.reader().wlog(WsId(WS), wlog, None).try_collect().await.unwrap();
-    assert_eq!(log.len(), 3, "the marker, and two behind it");
+    assert_eq!(log.len(), 3, "the marker, and two after it");
 }
 
 /// An operator gave the offset of the event in the log of its workspace twice, and only the first

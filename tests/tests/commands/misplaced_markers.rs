@@ -145,7 +145,7 @@ async fn leftover(fixture: &CommandsFixture) {
     let given =
         vec![number(RECORD_ID, FIRST_RECORD_ID + 99), number(CRECORD_ID, FIRST_CRECORD_ID + 99)];
     let marker = mark(WS, done.wlog, Some(given)).await.unwrap();
-    assert_eq!(marker.place.epoch, first.log.fence().epoch(), "the epoch of the event in front");
+    assert_eq!(marker.place.epoch, first.log.fence().epoch(), "the epoch of the event before it");
     node.ready().await;
     let command = named("after", cud(WS, article("after"), shop_db.soon()));
     let after = fixture.run(&node, &mut ledger, command).await.unwrap();
@@ -154,7 +154,7 @@ async fn leftover(fixture: &CommandsFixture) {
 }
 
 /// An operator states that a damaged row of the log is foreign. It is an acknowledged event:
-/// another event is behind it, or a log of a workspace has its copy.
+/// another event comes after it, or a log of a workspace has its copy.
 async fn removal(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let (first, mut ledger) = fixture.begin(PARTITION, WS, slow_flush(TrustLevel::Zero)).await;
@@ -168,7 +168,7 @@ async fn removal(fixture: &CommandsFixture) {
         let row = AppRow::Plog(PARTITION, plog);
         operator.0.check_removal(row, Repair::Mark, true).await
     };
-    // The copy of the first event is damaged, and an event is behind it. The second event is the
+    // The copy of the first event is damaged, and an event comes after it. The second event is the
     // last one, and has its copy.
     for row in [AppRow::Wlog(WsId(WS), Offset(2)), AppRow::Plog(PARTITION, done[1])] {
         overwrite(fixture, row).await;

@@ -127,7 +127,7 @@ async fn slow_handlers(fixture: &CommandsFixture) {
     check(shop_db, PARTITION, &ledger).await;
 }
 
-/// The time for which the storage stands still in a slow group.
+/// How long the storage stands still in a slow group.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A leader with a limit of commands in a group. Its storage stands still when the stall is armed.

@@ -43,8 +43,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(reads:
     a_missing_event_is_reported_also_while_the_partition_recovers = missing_while_recovering,
 );
 
-/// The time for which answers are kept in the trial of their expiry. Cassandra expires rows by
-/// whole seconds.
+/// How long answers are kept in the trial of their expiry. Cassandra expires rows by whole seconds.
 const KEPT: Duration = Duration::from_secs(3);
 
 /// When an answer has expired, the same command is a new one. No suite waited for that.
@@ -174,7 +173,7 @@ async fn acknowledged(fixture: &CommandsFixture) {
     let done = answered[0].as_ref().unwrap();
     assert!(matches!(answered[1], Err(Refused::Busy(Busy::Storage(_)))), "{answered:?}");
     let applied = node.commands.applied().unwrap();
-    assert!(applied > done.plog, "readers see the log in front of {applied:?}, and not {done:?}");
+    assert!(applied > done.plog, "readers see the log before {applied:?}, and not {done:?}");
 
     is_blind.store(false, Ordering::SeqCst);
     node.ready().await;
@@ -184,8 +183,8 @@ async fn acknowledged(fixture: &CommandsFixture) {
 }
 
 /// At level 2 a leader that had lost its leadership left an event in both logs. Another event
-/// replaced it in the PLog. Readers of the log of the workspace got the replaced event all the
-/// same, which is no event any more.
+/// replaced it in the PLog. Readers of the log of the workspace still got the replaced event, which
+/// is no event any more.
 async fn left_behind(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let (node, mut ledger) =
@@ -311,7 +310,7 @@ impl StorageWrapper for MissingRowStorage {
 
 /// Events were acknowledged, and their numbers were not stored yet. One of the events was missing
 /// from the log of its workspace, and a later group was not written. While the partition recovered,
-/// the log ended in front of the missing event, as if that event had never existed.
+/// the log ended before the missing event, as if that event had never existed.
 async fn missing_while_recovering(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let is_full = Arc::new(AtomicBool::new(false));

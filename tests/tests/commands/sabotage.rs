@@ -45,7 +45,7 @@ const TABLE: [(SabotagedRow, [Outcome; 3]); 5] = [
 /// A kind of row that the next command is to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SabotagedRow {
-    /// The first event behind a recovery.
+    /// The first event after a recovery.
     FirstPlog,
     Plog,
     Wlog,

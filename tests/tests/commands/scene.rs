@@ -27,11 +27,11 @@ use crate::fixture::{CommandsFixture, PARTITIONS, named};
 /// The number of scenes that are played at once.
 const SIDE_BY_SIDE: usize = 8;
 
-/// The way in which the rows of an application are written.
+/// How the rows of an application are written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteSetup {
     pub(crate) level: TrustLevel,
-    /// The steps in which a group is written. `None` leaves the storage as it is.
+    /// The steps of writing a group. `None` leaves the storage as it is.
     pub(crate) narrow: Option<WriteSteps>,
 }
 
@@ -222,7 +222,7 @@ impl<'s> Scene<'s> {
         }
     }
 
-    /// Waits until a leader that begins now would begin behind this event.
+    /// Waits until a leader that begins now would begin after this event.
     pub(crate) async fn until_stored(&self, plog: Offset) {
         let shop_db = &self.fixture.shop_db;
         let numbers =
@@ -296,7 +296,7 @@ impl<'s> Scene<'s> {
         node.log.fence().epoch()
     }
 
-    /// Leaves events in the PLog of which nothing is applied.
+    /// Leaves events in the PLog, and applies nothing of them.
     pub(crate) async fn leave_a_tail(&self) {
         let dies = StallingStorage::new(NarrowStorage::of(
             Arc::clone(&self.fixture.shop_db.app.storage),
@@ -322,7 +322,7 @@ impl<'s> Scene<'s> {
         self.answered.lock().unwrap().answers.get(request).cloned()
     }
 
-    /// The offset behind the last event that was acknowledged.
+    /// The offset after the last event that was acknowledged.
     pub(crate) fn end(&self) -> Offset {
         let answered = self.answered.lock().unwrap();
         let done = answered.answers.values().flatten().map(|done| done.plog.next());
@@ -337,7 +337,7 @@ impl<'s> Scene<'s> {
         }
     }
 
-    /// Checks all that is stored. The partition must be at rest.
+    /// Checks everything that is stored. The partition must be at rest.
     pub(crate) async fn check(&self, since: Option<Epoch>) {
         let ledger = {
             let mut answered = self.answered.lock().unwrap();

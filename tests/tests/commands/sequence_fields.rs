@@ -156,7 +156,7 @@ async fn draw_around_repair(
     all
 }
 
-/// A storage that shows each row as it was put with an order last, also if the row hides the put.
+/// A storage that shows each row as it was put with an order last, even if the row hides the put.
 #[derive(Debug)]
 struct TrustingStorage {
     inner: SharedStorage,

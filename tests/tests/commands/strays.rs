@@ -76,8 +76,8 @@ async fn left_behind(fixture: &CommandsFixture, replaced: ReplacedBy) {
 /// The requests of the lost events.
 const LOST: [&str; 3] = ["first lost", "second lost", "third lost"];
 
-/// Three events of a former leader of level 2, in a workspace in which nobody else works. They are
-/// not in the log, and their other rows are still there.
+/// Three events of a former leader of level 2, in a workspace that nobody else uses. They are not
+/// in the log, and their other rows are still there.
 struct LostEvents {
     events: [Done; 3],
     /// The end of the log.
@@ -90,7 +90,7 @@ struct LostEvents {
 
 impl LostEvents {
     /// With `in_front`, the log has another event in the place of the first lost event. Otherwise
-    /// all of them are behind the end of the log.
+    /// all of them are past the end of the log.
     async fn leave(scene: &Scene<'_>, in_front: bool, updates: bool) -> LostEvents {
         let node = scene.next().await;
         let command = scene.command("other article", scene.other, article("old"));
@@ -136,7 +136,7 @@ impl LostEvents {
     async fn replace(&self, scene: &Scene<'_>, replaced: ReplacedBy) {
         let again = [1, 0, 2];
         if replaced == ReplacedBy::Recovery {
-            // The first write meets the event behind the end.
+            // The first write meets the event past the end of the log.
             let command = lost(scene, LOST[again[0]], self.updated);
             let epoch = scene.leave_an_event(command, 2).await;
             let row = AppRow::Plog(scene.partition, self.end);
@@ -204,12 +204,12 @@ async fn updated(fixture: &CommandsFixture) {
     .await;
 }
 
-/// The way in which a row came into the place of the next write.
+/// How a row came into the place of the next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     Plainly,
     Conditionally,
-    /// By an order, under an epoch at which level 2 wrote.
+    /// By an order, under an epoch when level 2 wrote.
     ByLevel2,
     /// By an order, under a later epoch.
     AfterLevel2,

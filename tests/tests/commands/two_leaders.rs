@@ -23,7 +23,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(two_leaders:
     // Leader A stood still during its recovery. Leader B wrote events, and stored their offset.
     // Then leader A read the stored offset and took the epoch of the last event of leader B. Leader
     // A did not see that this epoch is later than its own. The next command of leader A was
-    // acknowledged behind those events. No later leader could read the log, because the epochs fell
+    // acknowledged after those events. No later leader could read the log, because the epochs fell
     // there.
     the_second_leader_writes_before_the_recovery_of_the_first_goes_on
         = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::SecondFirst, None),
@@ -152,7 +152,7 @@ async fn meet(
     };
     if order == FirstWriter::SecondFirst {
         let done = scene.until_done(&second, || of_second("second")).await;
-        // The first leader then begins behind this event.
+        // The first leader then begins after this event.
         scene.until_stored(done.plog).await;
     }
     stall.go_on();
@@ -190,7 +190,7 @@ fn has_recovered(status: &Status) -> bool {
 
 /// The second leader leads, and has written in the place where the first leader writes. So the
 /// event of the first leader is not in the log. The first leader must not acknowledge the event
-/// once it knows that it leads no more. The second leader must not acknowledge it either, when a
+/// once it knows that it no longer leads. The second leader must not acknowledge it either, when a
 /// client sends the command of the first leader again.
 async fn at_level_2(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;

@@ -234,8 +234,8 @@ async fn row_in_the_way(fixture: &CommandsFixture) {
     assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
 }
 
-/// Sends commands together, on a storage on which each group is one write. Returns the answers and
-/// the number of writes. With `fails`, all these writes fail.
+/// Sends commands together, on a storage where each group is one write. Returns the answers and the
+/// number of writes. With `fails`, all these writes fail.
 async fn in_one_group(
     fixture: &CommandsFixture,
     change: impl FnOnce(&mut ShopNodeSettings),

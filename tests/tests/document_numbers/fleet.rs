@@ -26,7 +26,7 @@ pub(crate) const FOUND: &[Trial<Database>] = trials!(found_by_fleet:
 const WS: WsId = WsId(1);
 const MOST_NODES: usize = 8;
 
-/// The way in which the life of a node ended.
+/// How the life of a node ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum NodeEnd {
     Crashed,

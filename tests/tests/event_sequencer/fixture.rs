@@ -49,7 +49,7 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) const ALL: [Place; 2] = [Place::View, Place::System];
 
-    /// A partition of which all numbers are in this place.
+    /// A partition whose numbers are all in this place.
     pub(crate) fn partition(self) -> u16 {
         match self {
             Place::View => 1,
@@ -187,7 +187,7 @@ pub(crate) struct Leader {
 pub(crate) struct Numbers {
     pub(crate) plog: u64,
     pub(crate) wlog: u64,
-    /// The other numbers, in the order in which they were drawn.
+    /// The other numbers, in the order of their drawing.
     pub(crate) drawn: Vec<u64>,
 }
 

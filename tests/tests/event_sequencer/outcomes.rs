@@ -71,7 +71,7 @@ async fn give_up(
 }
 
 /// `Sequencer.recovery` after `ISequence.CancelEvent`: the write of an event was given up, either
-/// before it was sent or after it had landed. The log tells which, also after an event that was
+/// before it was sent or after it had landed. The log tells which, even after an event that was
 /// dropped.
 async fn unknown(fixture: &EventsFixture) {
     for place in Place::ALL {

@@ -52,7 +52,7 @@ impl Browser {
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--no-first-run",
-            // The browser ends when chromedriver does, also if chromedriver is killed.
+            // The browser ends when chromedriver does, even if chromedriver is killed.
             "--remote-debugging-pipe",
         ];
         if rustix::process::geteuid().is_root() {
@@ -125,7 +125,7 @@ impl Drop for Driver {
     }
 }
 
-/// The screen on which the page is shown, and the wishes of its user.
+/// The screen that shows the page, and the wishes of its user.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) width: u32,

@@ -43,7 +43,7 @@ impl Authenticator for OneToken {
 
 pub(crate) struct RealNode {
     pub(crate) admin: SocketAddr,
-    /// The address of the API, at which the node is advertised.
+    /// The address of the API, which the node advertises.
     pub(crate) api: SocketAddr,
     launched: Launched,
 }
@@ -64,7 +64,7 @@ impl RealNode {
         RealNode::launch(driver, None, Some(origin)).await
     }
 
-    /// Starts a node both ports of which want the token `secret`.
+    /// Starts a node whose ports both want the token `secret`.
     pub(crate) async fn start_with_token() -> RealNode {
         let driver = Arc::new(MemDriver::new(Clock::system()));
         RealNode::launch(driver, Some(Arc::new(OneToken)), None).await

@@ -11,7 +11,7 @@ use crate::{
     made_up::{cluster, id, move_to, partition},
 };
 
-/// Shows a cluster in which a node drains, and makes two pictures of it.
+/// Shows a cluster where a node drains, and makes two pictures of it.
 pub(crate) async fn make(stage: &Stage) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/images");
     fs::create_dir_all(&folder).unwrap();

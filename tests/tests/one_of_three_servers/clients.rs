@@ -56,7 +56,7 @@ impl Clients {
         Clients { tasks: tasks.collect(), stop }
     }
 
-    /// Stops the clients, and returns the longest time in which a client had no command done.
+    /// Stops the clients, and returns the longest time during which a client had no command done.
     pub(crate) async fn stop(self) -> Duration {
         self.stop.store(true, Ordering::SeqCst);
         let mut longest = Duration::ZERO;

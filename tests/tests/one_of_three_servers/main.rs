@@ -6,7 +6,7 @@
 //! quorum was intact. The cause: all conditional writes of a partition went to the first replica of
 //! the partition. That server counted as connected until the keepalive gave its connection up.
 //!
-//! A node that started, or took over, waited for every server to which it was connected. A server
+//! A node that started, or took over, waited for every server that it was connected to. A server
 //! that hung, or that only its peers could not reach, kept the node from opening its storage. In
 //! the end the node ended with code 4.
 

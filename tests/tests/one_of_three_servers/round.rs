@@ -22,15 +22,15 @@ impl Round {
         matches!(self.failure, ServerFailure::CutOff | ServerFailure::CutOffFromPeers)
     }
 
-    /// The time for which the server fails before another node takes over: long enough to end a
-    /// leadership that is not renewed.
+    /// How long the server fails before another node takes over: long enough to end a leadership
+    /// that is not renewed.
     pub(crate) fn lasts(self) -> Duration {
         self.lease + Duration::from_secs(2)
     }
 
     /// The longest time that a server which fails adds to the opening of a storage, and to the time
-    /// in which a node works after it has got the leadership. The first read through a server that
-    /// its peers cannot reach waits for 5 s. Then the client avoids that server.
+    /// until a node works after it has got the leadership. The first read through a server that its
+    /// peers cannot reach waits for 5 s. Then the client avoids that server.
     pub(crate) fn opens_in(self) -> Duration {
         match self.failure {
             ServerFailure::CutOffFromPeers => OPENS_IN + Duration::from_secs(5),
@@ -40,9 +40,8 @@ impl Round {
         }
     }
 
-    /// The longest time in which a client waits for the next command that is done: one call that
-    /// finds the server dead, one call that settles the write, and the wait for the servers
-    /// themselves.
+    /// The longest time that a client waits for the next command that is done: one call that finds
+    /// the server dead, one call that settles the write, and the wait for the servers themselves.
     pub(crate) fn longest_pause(self) -> Duration {
         2 * NodeSettings::usual_request_call_timeout(self.lease) + Duration::from_secs(2)
     }

@@ -11,7 +11,7 @@ use std::{
 
 use vvm_tests::processes::{KilledServer, SuspendedProcesses};
 
-/// The ways in which a server fails.
+/// How a server fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerFailure {
     /// The server is suspended: its connections stay open, and no answers come.
@@ -69,7 +69,7 @@ impl ActiveFailure {
     }
 }
 
-/// The address at which the other servers reach a server. Clients reach it at the given address.
+/// The address where the other servers reach a server. Clients reach it at the given address.
 /// `cargo xtask` starts the servers with two addresses each.
 fn of_peers(server: &str) -> String {
     server.replacen("127.0.0.", "127.0.1.", 1)

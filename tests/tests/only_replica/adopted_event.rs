@@ -20,7 +20,7 @@ const WS: u64 = 1;
 /// How often leader A begins, until its put reaches the first server.
 const TRIES: usize = 3;
 
-/// More than the time for which a put is held.
+/// Longer than a put is held.
 const HELD: Duration = Duration::from_secs(10);
 
 /// A storage that holds the put of a row until the trial lets it go.

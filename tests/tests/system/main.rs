@@ -3,7 +3,7 @@
 //! `driver::trial`.
 //!
 //! A trial has a system keyspace with a name of its own. All keyspaces that a trial makes are
-//! dropped at its end, also if the trial fails.
+//! dropped at its end, even if the trial fails.
 
 #![allow(clippy::unwrap_used)]
 

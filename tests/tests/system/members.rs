@@ -54,7 +54,7 @@ fn a_move() -> OperatorOrder {
     OperatorOrder::Move { partition, epoch: OwnerEpoch(3), to: 0xab }
 }
 
-/// Reads until `is_over`, and returns the time for which the rows were there.
+/// Reads until `is_over`, and returns how long the rows were there.
 async fn wait(
     database: &Database,
     rows: &MemberRows,

@@ -185,7 +185,7 @@ async fn hidden(database: &Database) {
         assert_eq!(last(database, &rows, 2, &[1]).await, [Some(7 + more)]);
         assert_eq!(next(database, &rows, 0).await, Some(9 + more));
     }
-    // The next leader goes on with these rows, also if it stores a lower offset.
+    // The next leader goes on with these rows, even if it stores a lower offset.
     store(database, &rows, &[], replayed(4, 6)).await;
     assert_eq!(next(database, &rows, 0).await, Some(6));
     // A repair may have left a number that is too high.

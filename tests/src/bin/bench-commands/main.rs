@@ -40,7 +40,7 @@ struct Args {
     /// The rounds of each comparison. The median is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The time for which commands are sent in a round, in milliseconds.
+    /// How long commands are sent in a round, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     span_ms: u64,
     /// The number of threads that run commands, clients and the tasks of the drivers.

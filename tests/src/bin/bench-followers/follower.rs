@@ -22,8 +22,7 @@ pub(crate) struct BenchFollower {
 /// The events that a client got.
 #[derive(Default)]
 pub(crate) struct Delivered {
-    /// The offset of each event, the id of the request that wrote it, and the time at which it
-    /// came.
+    /// The offset of each event, the id of the request that wrote it, and when it came.
     events: Vec<(u64, u64, Instant)>,
 }
 

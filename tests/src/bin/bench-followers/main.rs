@@ -35,7 +35,7 @@ struct Args {
     /// The rounds, each with a node of its own. The median of each figure is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The time for which events are written in a round, in seconds.
+    /// How long events are written in a round, in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
 }
@@ -124,7 +124,7 @@ async fn round(
     storage: &str,
     Load { followers, per_second }: Load,
 ) -> Result<Round, BenchError> {
-    /// The time in which the node comes to rest.
+    /// How long the node gets to come to rest.
     const REST: Duration = Duration::from_secs(1);
     let folder = tempfile::tempdir()?;
     let command = match storage {

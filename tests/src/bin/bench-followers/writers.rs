@@ -13,7 +13,7 @@ pub(crate) const WS: u64 = 1;
 /// The number of connections. An event does not wait for the one before.
 const CONNECTIONS: usize = 64;
 
-/// The times at which the commands were sent and answered, by the ids of their requests.
+/// When the commands were sent and answered, by the ids of their requests.
 pub(crate) type Sent = HashMap<u64, (Instant, Instant)>;
 
 /// The clients that write events.

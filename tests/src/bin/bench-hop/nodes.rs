@@ -77,7 +77,7 @@ impl BenchNodes {
 
     pub(crate) async fn stop(self) {
         for node in self.launched {
-            // A node that is stopped late is no matter of the bench.
+            // The bench does not care whether a node stops late.
             let _ = node.shutdown().await;
         }
     }

@@ -32,7 +32,7 @@ struct Args {
     /// The rounds of each measurement, each with an empty storage. The median is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The time for which requests are sent in a round, in seconds.
+    /// How long requests are sent in a round, in seconds.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// The number of events in the log when starts are measured.

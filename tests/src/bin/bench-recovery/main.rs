@@ -1,4 +1,4 @@
-//! The time in which a partition recovers. The time depends on the events behind the stored offset,
+//! How long a partition takes to recover. The time depends on the events after the stored offset,
 //! and not on the length of the log.
 //!
 //! `cargo xtask bench recovery` starts the servers and runs this program. A table goes to stdout as
@@ -23,7 +23,7 @@ use vvm_tests::bench::{BenchDatabase, BenchError, millis};
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures the time in which partitions recover.
+/// Measures how long partitions take to recover.
 #[derive(Clone, Debug, Parser)]
 struct Args {
     /// Measures only these drivers: mem, redb, cassandra, dynamodb.
@@ -32,7 +32,7 @@ struct Args {
     /// The numbers of events in the log.
     #[arg(long, value_delimiter = ',', default_value = "1000,1000000")]
     events: Vec<u64>,
-    /// The number of events behind the stored offset.
+    /// The number of events after the stored offset.
     #[arg(long, default_value_t = 1_000)]
     tail: u64,
     /// The number of workspaces of these events.

@@ -1,4 +1,4 @@
-//! The time in which redb opens after a crash.
+//! How long redb takes to open after a crash.
 //!
 //! A child process writes rows and is killed, again and again, in the midst of its writes. Many
 //! writes run at once, so that the log is often full at the kill. After each kill the driver opens
@@ -34,14 +34,14 @@ const WRITES_AT_KILL: usize = 64;
 /// The crashes that are measured, and the work of the child.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Crashes {
-    /// The number of times that a process with a redb file is killed. After each kill the time is
-    /// measured in which the file opens. 0 measures none.
+    /// The number of times that a process with a redb file is killed. After each kill the bench
+    /// measures how long the file takes to open. 0 measures none.
     #[arg(long, default_value_t = 9)]
     crashes: u32,
     /// The number of rows in this file.
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
-    /// Writes into this file until the process is killed. The bench starts itself so.
+    /// Writes into this file until the process is killed. The bench starts itself in this way.
     #[arg(long, hide = true)]
     pub(crate) write_to: Option<PathBuf>,
 }
@@ -118,7 +118,7 @@ fn logged_bytes(storage: &Path) -> Result<usize, BenchError> {
         };
         let Some((segment, _)) = frame_at(&log, 0) else { continue };
         let (mut end, mut frames) = (0, 0);
-        // Behind the last frame there are zeros, or frames of an earlier segment.
+        // After the last frame there are zeros, or frames of an earlier segment.
         while let Some((of, len)) = frame_at(&log, end)
             && of == segment
         {

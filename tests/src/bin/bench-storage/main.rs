@@ -43,7 +43,7 @@ struct Args {
     /// The rounds of each comparison. The median is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The time for which each side of a round runs, in milliseconds.
+    /// How long each side of a round runs, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     span_ms: u64,
     /// Measures only operations with this text in their names, and no opening after a crash.

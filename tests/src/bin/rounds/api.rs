@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::history::{Event, Outcome, Parent, Record, Row, Version, Written};
 
-/// A client waits so long for an answer at most. It is longer than the node may take.
+/// The longest time that a client waits for an answer. It is longer than the node may take.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A request of HTTP.
@@ -97,9 +97,9 @@ fn parse(bytes: &[u8]) -> Option<HttpAnswer> {
     Some(HttpAnswer { status, head, body })
 }
 
-/// The answer that a request gets in place of the answer to another request. It is none that the
-/// API documents. The node that a client asks puts the id of the request into the head. A problem
-/// also has the id that the owner of the partition knows.
+/// If a request got the answer to another request, returns a made-up answer that the API does not
+/// document. The node that a client asks puts the id of the request into the head. A problem also
+/// has the id that the owner of the partition knows.
 fn of_another(request: &HttpRequest, answer: &HttpAnswer) -> Option<HttpAnswer> {
     let (_, sent) = request.headers.iter().find(|(name, _)| *name == "x-request-id")?;
     let of_head = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "));
@@ -263,7 +263,7 @@ pub(crate) fn log(answer: Result<&HttpAnswer, String>) -> Outcome {
     })
 }
 
-/// The outcome of a request to follow a log, of which the answer is no success.
+/// The outcome of a request to follow a log whose answer is no success.
 pub(crate) fn refusal(bytes: &[u8]) -> Outcome {
     let cut = || format!("a part of an answer: {} bytes", bytes.len());
     let answer = parse(bytes).ok_or_else(cut);

@@ -36,8 +36,8 @@ pub(crate) struct Bounds {
     /// From the end of the last fault of a round until all nodes were ready, and all nodes and
     /// workspaces had a command done, by the kinds of faults.
     pub(crate) ready_after: BTreeMap<String, Vec<Duration>>,
-    /// The longest time in which commands waited and none was done in any workspace, for the rounds
-    /// with a bound, by the kinds of faults.
+    /// The longest time during which commands waited and none was done in any workspace, for the
+    /// rounds with a bound, by the kinds of faults.
     pub(crate) gaps: BTreeMap<String, Vec<Duration>>,
     pub(crate) rounds: Vec<Round>,
     /// Faults before the first round. They explain ends of processes, and prove nothing.
@@ -72,7 +72,7 @@ impl Round {
     }
 }
 
-/// The time in which a cluster works again after a round, by what its nodes print.
+/// The time within which a cluster must work again after a round, by what its nodes print.
 pub(crate) fn ready_within(printed: &Printed, faults: &[Fault]) -> Duration {
     let of_servers = faults.iter().any(|fault| fault.kind() == FaultKind::KillServer);
     let server = if of_servers { SERVER_START } else { Duration::ZERO };
@@ -113,7 +113,7 @@ impl Bounds {
         }
     }
 
-    /// Takes the bounds that the nodes print, by which the run is judged from now on.
+    /// Takes the bounds that the nodes print. From now on they judge the run.
     pub(crate) fn set_printed(&mut self, printed: Printed) {
         self.violations.extend(printed.excess(self.late_write));
         self.printed = Some(printed);

@@ -189,7 +189,7 @@ mod tests {
         scene.unmark();
         assert_eq!(checks(&scene), [""; 0]);
         assert!(limits(&scene.history).is_some_and(|text| text.contains("marks no part")));
-        // What contradicts itself is found all the same.
+        // What contradicts itself is still found.
         scene.log()[0].rows[0].fields["name"] = "torn".into();
         assert_eq!(checks(&scene)[0], "values");
     }

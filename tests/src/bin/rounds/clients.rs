@@ -37,7 +37,7 @@ const HOT_DOCUMENTS: usize = 8;
 /// The workspaces that get half of the requests.
 const HOT_WORKSPACES: usize = 3;
 
-/// A command with an idempotency key is sent again for so long. Most faults are shorter, so that
+/// A command with an idempotency key is sent again for this long. Most faults are shorter, so that
 /// the node that comes back, or the next owner, meets the tries of a command that was done.
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
@@ -50,10 +50,10 @@ const DRAWN_BLOCK: RangeInclusive<u64> = 40..=120;
 const RETRY_DELAY: Duration = Duration::from_millis(150);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// So many of a hundred commands with a key are sent once more after they were answered.
+/// This many of a hundred commands with a key are sent once more after they were answered.
 const REPEATED: u32 = 5;
 
-/// So many of a hundred requests of a client send one of its last commands with a key once more,
+/// This many of a hundred requests of a client send one of its last commands with a key once more,
 /// although it is done. Meanwhile the node may have been started again, or another one may lead.
 const REPEATED_LATER: u32 = 2;
 
@@ -275,7 +275,7 @@ impl Clients {
         let (mut tasks, mut running) = (JoinSet::new(), JoinSet::new());
         for number in 1..=count {
             let mut rng = Rng::with_seed(seed.wrapping_add(u64::from(number)));
-            // Clients give up at different times, also while the node still works.
+            // Clients give up at different times, even while the node still works.
             let patience = Duration::from_millis(rng.u64(1_500..15_000));
             let sender = Sender { client: number, patience };
             let (shared, done) = (Arc::clone(&shared), VecDeque::new());

@@ -26,9 +26,9 @@ use crate::{
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
 
 /// The split of the lease of nodes with `late_write` for late writes. Its other parts are those of
-/// [`LEASE`]: so a node that cannot renew its lease loses its leadership as soon as without late
-/// writes, and each fault means as much. Only the others wait longer for the lease. The usual split
-/// of a lease grows with the lease: a takeover would take more than two minutes on Cassandra.
+/// [`LEASE`]. So a node that cannot renew its lease loses its leadership as soon as without late
+/// writes, and each fault has the same effect. Only the others wait longer for the lease. The usual
+/// split of a lease grows with the lease: a takeover would take more than two minutes on Cassandra.
 fn timing(late_write: Duration) -> Option<Timing> {
     let usual = Timing { late_write: Duration::ZERO, ..Timing::of(LEASE) };
     match late_write.is_zero() {

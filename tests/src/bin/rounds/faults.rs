@@ -21,11 +21,11 @@ use crate::{
     storage::value_name,
 };
 
-/// The time for a node to end its drain. Other faults of the round may last for so long.
+/// The time for a node to end its drain. Other faults of the round may last for this long.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The time for a node to answer an order. A node that stands still obeys when it goes on, and
-/// then its answer must still be read: other faults of the round may last for so long.
+/// The time for a node to answer an order. A node that stands still obeys when it goes on, and then
+/// its answer must still be read: other faults of the round may last for this long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The pause between two looks at the process of a node.
@@ -60,7 +60,7 @@ pub(crate) enum FaultKind {
     Clock,
 }
 
-/// What a fault does, with all that its kind needs.
+/// What a fault does, with everything that its kind needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultEffect {
     Kill,
@@ -68,8 +68,8 @@ pub(crate) enum FaultEffect {
     Stop,
     StepDown,
     Drain,
-    /// `server` is the place of the only server to which the connections are bad. `None` if the
-    /// connections to all servers are.
+    /// `server` is the place of the only server with bad connections. `None` if the connections to
+    /// all servers are bad.
     StorageLink {
         server: Option<usize>,
         traffic: Traffic,

@@ -27,10 +27,10 @@ pub(crate) const FIRST: u64 = 131_072;
 /// The blocks of the sequences of a workspace.
 const BLOCKS: [u64; 2] = [64_536, 64_537];
 
-/// The ids behind the last one of a block that are read. No record may have them.
+/// The number of ids after the last one of a block that are read. No record may have them.
 const BEHIND: u64 = IDS as u64;
 
-/// The table of which the final state has lists.
+/// The table whose lists the final state has.
 pub(crate) const LISTED: &str = "shop.Article";
 
 /// The condition of a list of all documents, also of inactive ones:
@@ -84,7 +84,7 @@ pub(crate) async fn read(
     }
 }
 
-/// The ids of all records of a log, and those behind the last one of each block.
+/// The ids of all records of a log, and those after the last one of each block.
 fn asked_ids(events: &[Event]) -> Vec<u64> {
     let mut last: BTreeMap<u64, u64> =
         BLOCKS.iter().map(|block| (*block, block * BLOCK + FIRST - 1)).collect();
@@ -232,7 +232,7 @@ fn some_records(answer: &HttpAnswer, asked: &[u64]) -> Option<(Vec<Record>, Vec<
 }
 
 /// The records of a page of a list, and where the list goes on. `None` if the ids do not rise from
-/// the one behind which the page begins.
+/// the id after which the page begins.
 fn page(answer: &HttpAnswer, after: u64) -> Option<(Vec<Record>, Option<u64>)> {
     let body: Value = serde_json::from_str(&answer.body).ok()?;
     let records = records_of(&body)?;

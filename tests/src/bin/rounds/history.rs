@@ -103,7 +103,7 @@ pub(crate) enum Request {
     /// A read of one document by its id.
     Read { id: u64, eventual: bool },
     /// A page of the list of the active documents of a table, in the order of their ids. `after` is
-    /// the id behind which the page begins.
+    /// the id after which the page begins.
     List { table: String, after: u64 },
     /// A read of the log of the workspace from an offset to its end.
     Log { from: u64 },
@@ -172,12 +172,12 @@ pub(crate) enum Outcome {
         record: Option<Record>,
         says_eventual: bool,
     },
-    /// The documents of a page. `next` is the id behind which the list goes on.
+    /// The documents of a page. `next` is the id after which the list goes on.
     Listed {
         documents: Vec<(u64, Version)>,
         next: Option<u64>,
     },
-    /// The events of a log, in the order in which they came.
+    /// The events of a log, in the order of their arrival.
     Events {
         events: Vec<Event>,
     },

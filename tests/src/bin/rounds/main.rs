@@ -56,7 +56,8 @@ enum RoundsCommand {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<ExitCode, BenchError> {
     let is_kept = match Args::parse().command {
-        // An end of the run by its future ends the nodes, and resumes all that stands still.
+        // If the future of the run is dropped, the nodes end, and everything that stands still goes
+        // on.
         RoundsCommand::Run(args) => tokio::select! {
             is_kept = run::run(args) => is_kept?,
             interrupted = interrupted() => return Err(interrupted?.into()),

@@ -37,7 +37,7 @@ pub(crate) enum Flow {
     Whole,
     /// Each piece is late.
     Late(Duration),
-    /// So many bytes in a second.
+    /// This many bytes in a second.
     Slow(u32),
     /// Nothing passes, and neither side is told. Nobody answers a new connection. What waits passes
     /// when the fault is over, as after a break in a network.

@@ -200,10 +200,10 @@ impl Node {
     }
 }
 
-/// Whether a process has ended, also if its parent has not asked for its status.
+/// Whether a process has ended, even if its parent has not asked for its status.
 fn has_ended(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // The state is behind the name of the program, which is in parentheses.
+    // The state is after the name of the program, which is in parentheses.
     let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
     matches!(state, None | Some('Z' | 'X'))
 }

@@ -15,7 +15,7 @@ const RATES: f64 = 120.0;
 /// The height of the picture of the memory.
 const MEMORY: f64 = 40.0;
 
-/// The longest time, in microseconds, for which an owner is drawn that was seen once. The program
+/// The longest time, in microseconds, that an owner is drawn after it was seen once. The program
 /// looks each second, and waits a second for each node.
 const SEEN: u64 = 5_000_000;
 

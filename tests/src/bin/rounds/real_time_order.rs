@@ -2,9 +2,9 @@
 //!
 //! Each operation has a rank, which is its place in the order by its result: the version that it
 //! wrote or read, the offset, the epoch. The order of the results is possible if no operation that
-//! ended before another one began has a higher rank. This is linearizability for a value of which
-//! the order of the writes is known: the write of version `v` has the rank `2 * v`, a read of that
-//! version has `2 * v + 1`.
+//! ended before another one began has a higher rank. This is linearizability for a value whose
+//! order of writes is known: the write of version `v` has the rank `2 * v`, a read of that version
+//! has `2 * v + 1`.
 
 use std::ops::RangeInclusive;
 
@@ -117,7 +117,7 @@ pub(crate) fn possible(
 ) -> RangeInclusive<usize> {
     let version = |rank: u64| usize::try_from(rank / 2).unwrap_or(usize::MAX);
     let first = floor.map_or(0, |floor| version(floor.rank));
-    // No read returns a version of which the write began after it.
+    // No read returns a version whose write began after the read.
     let below = ceiling.map_or(last, |ceiling| version(ceiling.rank.saturating_sub(1)));
     first..=below.min(last)
 }

@@ -173,8 +173,8 @@ fn wrong_usage(why: &str) -> ! {
     clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n")).exit()
 }
 
-/// Notes that a run broke off before the final state was read. What it recorded until then is
-/// judged all the same.
+/// Notes that a run broke off before the final state was read. What it recorded until then is still
+/// judged.
 fn note_end(recorder: &Recorder, bounds: &mut Bounds, error: &BenchError) {
     let why = format!("the run did not come to its end: {error}");
     recorder.add(Line::Unreadable { part: Part::All, why: why.clone() });

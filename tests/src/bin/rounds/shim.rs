@@ -1,5 +1,5 @@
 //! The library that is preloaded into nodes, the file that tells it what is wrong, and the links
-//! to which it leads connections.
+//! that it leads connections to.
 
 use std::{
     fmt,

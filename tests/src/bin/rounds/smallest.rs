@@ -41,7 +41,7 @@ impl<'h> WrongPart<'h> {
 
     /// Writes the part into a folder, as a history that can be checked again. What the part lacks
     /// must prove nothing there. So the file has all lines of a part that it marks as whole, all
-    /// tries of its commands, and all that its followers got.
+    /// tries of its commands, and everything that its followers got.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let mut file = HistoryWriter::create(&folder.join(format!("{}.jsonl", self.check)))?;
         for operation in self.completed_operations() {

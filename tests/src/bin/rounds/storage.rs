@@ -44,7 +44,7 @@ pub(crate) struct RunStorage {
 }
 
 impl StorageKind {
-    /// The time after its sending in which a write may still land.
+    /// How long after its sending a write may still land.
     pub(crate) fn late_write(self) -> Duration {
         match self {
             StorageKind::Redb => istorage_redb::CAPABILITIES.late_write,
@@ -90,7 +90,7 @@ impl RunStorage {
         }
     }
 
-    /// Whether a server that is killed keeps all that it has acknowledged.
+    /// Whether a server that is killed keeps everything that it has acknowledged.
     pub(crate) async fn has_durable_servers(&self, clock: &Clock) -> Result<bool, BenchError> {
         if !matches!(self.kind, StorageKind::Cassandra | StorageKind::CassandraCluster) {
             return Ok(false);

@@ -20,8 +20,8 @@ const NUMBERS: [u8; 2] = [0, 23];
 pub(crate) enum CrashDefect {
     /// A write is answered, and done only with the next call.
     LastWriteLate,
-    /// Records and the logs of workspaces are written only after the offset behind their event is
-    /// stored. So a recovery begins behind an event of which the rows are missing.
+    /// Records and the logs of workspaces are written only after the offset that follows their
+    /// event is stored. So a recovery begins after an event whose rows are missing.
     RowsAfterOffset,
     /// The last event of the log is lost.
     LastEventLost,

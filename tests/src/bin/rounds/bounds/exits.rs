@@ -67,9 +67,9 @@ impl Bounds {
         }
     }
 
-    /// The last moment at which a process may end because of a round. A node that could not renew
-    /// its lease leads for a lease after the last fault at most. Then it stops within the time that
-    /// it prints.
+    /// The last moment when a process may end because of a round. A node that could not renew its
+    /// lease leads for a lease after the last fault at most. Then it stops within the time that it
+    /// prints.
     fn explains_until(&self, round: &Round) -> u64 {
         let stop = self.printed.map_or(Duration::ZERO, |printed| printed.stop);
         let after = u64::try_from((LEASE + stop).as_micros()).unwrap_or(u64::MAX);

@@ -2,9 +2,9 @@
 //!
 //! The time counts while commands wait one after another at working nodes, and none is done.
 //!
-//! So a time in which nobody asks shows nothing. Clients send few commands to most workspaces, and
-//! each client waits for its answer: all clients may wait at one node that stands still. A command
-//! that waits there shows nothing either, because the other nodes may do its next try.
+//! So a time when nobody asks shows nothing. Clients send few commands to most workspaces, and each
+//! client waits for its answer: all clients may wait at one node that stands still. A command that
+//! waits there shows nothing either, because the other nodes may do its next try.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -58,7 +58,7 @@ impl Bounds {
         has_bound.then_some(printed.takeover)
     }
 
-    /// Compares the times in which commands waited and none was done in a workspace with the
+    /// Compares the times during which commands waited and none was done in a workspace with the
     /// takeovers that the nodes print.
     pub(crate) fn check_gaps(&mut self, history: &History) {
         let mut workspaces: BTreeMap<u64, Commands> = BTreeMap::new();
@@ -132,7 +132,7 @@ impl Commands {
         Duration::from_micros(gaps.max().unwrap_or(0))
     }
 
-    /// The time in which commands waited between two commands that were done.
+    /// How long commands waited between two commands that were done.
     fn gap(&self, between: (u64, u64), nodes: &Witnesses) -> u64 {
         if !nodes.all {
             return self.wait(between, |node| nodes.nodes.contains(&node));
@@ -141,9 +141,9 @@ impl Commands {
         waits.min().unwrap_or(0)
     }
 
-    /// The longest time in which commands waited at these nodes one after another, with pauses of
-    /// [`PAUSE`] at most. They are the commands that failed, and the one that is done at the end of
-    /// the gap.
+    /// The longest time during which commands waited at these nodes one after another, with pauses
+    /// of [`PAUSE`] at most. They are the commands that failed, and the one that is done at the end
+    /// of the gap.
     fn wait(&self, (from, to): (u64, u64), is_at: impl Fn(usize) -> bool) -> u64 {
         let failed = self.failed.iter().filter(|wait| wait.begin < to && wait.end > from);
         let done = self.done.iter().filter(|wait| wait.end == to);

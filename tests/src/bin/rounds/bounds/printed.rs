@@ -7,7 +7,7 @@ use vvm_tests::bench::BenchError;
 
 use crate::cluster::{Cluster, LEASE};
 
-/// A bound that the nodes print is at most so many leases, and the time for late writes. With a
+/// A bound that the nodes print is at most this many leases, plus the time for late writes. With a
 /// longer one, a run would call a cluster good that stands still.
 const MOST_LEASES: u32 = 4;
 

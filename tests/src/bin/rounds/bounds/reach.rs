@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::faults::{Fault, FaultEffect, FaultKind};
 
-/// The least number of servers of which one may fail: the others are a quorum.
+/// The least number of servers that can lose one: the others are a quorum.
 const SERVERS_OF_QUORUM: usize = 3;
 
 /// The nodes that cannot work for a while, or that clients or other nodes cannot reach. A clock

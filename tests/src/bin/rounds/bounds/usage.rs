@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::node::NodeUsage;
 
-/// A node has at most so much resident memory, and so many open files.
+/// A node has at most this much resident memory, and this many open files.
 const MEMORY_MAX: u64 = 256 << 20;
 const FILES_MAX: usize = 300;
 

@@ -27,7 +27,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             events.push((*place, written.wlog, number));
         }
     }
-    // A batch without a key runs once, also if its answer is lost.
+    // A batch without a key runs once, even if its answer is lost.
     for (id, command) in facts.commands.iter().filter(|(_, command)| !command.has_key) {
         let (Some(place), Some(number)) = (id.place, command.numbers().first().copied()) else {
             continue;
@@ -89,7 +89,7 @@ mod tests {
         let mut scene = batch(true, [1, 0]);
         let texts = found(&scene);
         assert!(texts[0].contains("command 0 of batch \"batch\" was answered as event 2"));
-        // A command that was refused first is done after those behind it, by another try.
+        // A command that was refused first is done after the later ones, by another try.
         scene.answer(1).repeated = true;
         assert_eq!(found(&scene), [""; 0]);
         let mut scene = batch(true, [1, 0]);

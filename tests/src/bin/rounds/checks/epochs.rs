@@ -32,7 +32,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut seen: BTreeMap<(Option<u16>, u64), Seen<'_>> = BTreeMap::new();
     for operation in &facts.operations {
         let ws = operation.ws;
-        // A workspace of which the partition is not known stands for itself.
+        // A workspace whose partition is not known stands for itself.
         let partition = partitions.get(&ws).copied();
         let key = (partition, if partition.is_some() { 0 } else { ws });
         seen.entry(key).or_default().add(operation);

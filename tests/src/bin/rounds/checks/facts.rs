@@ -18,12 +18,12 @@ pub(crate) struct Facts<'h> {
     pub(super) of_event: HashMap<(u64, u64), CommandId<'h>>,
     pub(super) records: BTreeMap<RecordKey, RecordVersions<'h>>,
     logs: HashMap<u64, LogPlaces>,
-    /// For each workspace, the moments in which events were known to be applied, by the places of
-    /// the events in the log.
+    /// For each workspace, when events were known to be applied, by the places of the events in the
+    /// log.
     known: HashMap<u64, Vec<Known>>,
 }
 
-/// The moment in which a client knew that an event is applied, from the end of an operation.
+/// When a client knew that an event is applied, from the end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) at: u64,
@@ -64,7 +64,7 @@ pub(super) struct Command<'h> {
     pub(super) events: Vec<(u64, &'h Event)>,
 }
 
-/// The time in which an event happened, as far as its clients know.
+/// When an event happened, as far as its clients know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventTime {
     /// When the first try was sent that was not refused.
@@ -259,7 +259,7 @@ impl<'h> Command<'h> {
         EventTime { begin: begin.or(first).unwrap_or(0), end, operation }
     }
 
-    /// Whether an event has rows for all that the command sent.
+    /// Whether an event has rows for everything that the command sent.
     fn could_make(&self, event: &Event) -> bool {
         self.rows.iter().all(|sent| event.rows.iter().any(|row| could_be(sent, row)))
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::history::{CommandId, Operation, Outcome, Written};
 
-/// Half of the time for which a node keeps keys: the clocks of nodes jump by hours.
+/// Half of the time that a node keeps keys: the clocks of nodes jump by hours.
 const KEPT: u64 = 12 * 60 * 60 * 1_000_000;
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {

@@ -83,9 +83,9 @@ fn table_of<'h>(record: &versions::RecordVersions<'h>) -> Option<&'h str> {
 
 impl Documents<'_, '_> {
     /// The places of the documents that are compared with a page: those that may have to be in the
-    /// page, and those that are. Later documents of which no operation knew when the page was read
-    /// are absent with right. Most pages are read long before most documents exist, so these are
-    /// left out.
+    /// page, and those that are. Later documents that no operation knew of when the page was read
+    /// are rightly absent. Most pages are read long before most documents exist, so these are left
+    /// out.
     fn compared(&self, page: &Page<'_>, begin: u64) -> Vec<usize> {
         let from = self.ids.partition_point(|id| *id <= page.after);
         let end = self.ids.partition_point(|id| *id <= page.last).max(from);
@@ -100,7 +100,7 @@ impl Documents<'_, '_> {
 struct Page<'h> {
     operation: u64,
     table: &'h str,
-    /// The ids in the order in which they came.
+    /// The ids in the order of their arrival.
     ids: Vec<u64>,
     documents: HashMap<u64, Version>,
     after: u64,

@@ -30,7 +30,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             let wrong = wrong_content(facts, *ws, from, events);
             found.extend(wrong.map(|text| (text, vec![operation.number])));
             let last = events.last().map_or(from.saturating_sub(1), |event| event.wlog);
-            // An offset behind the end says nothing of the end.
+            // An offset past the end says nothing of the end.
             if events.is_empty() && (is_followed || last > facts.log_end(*ws)) {
                 continue;
             }
@@ -54,7 +54,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     found
 }
 
-/// The offset from which a log was read, the events, and whether it was followed.
+/// The first offset that was read from a log, the events, and whether it was followed.
 fn read_of(operation: &Operation) -> Option<(u64, &[Event], bool)> {
     let Outcome::Events { events } = &operation.outcome else { return None };
     match operation.request {

@@ -26,7 +26,7 @@ mod tests {
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("damaged"));
     }
 
-    /// What was read of a part stays, and all else is lost.
+    /// What was read of a part stays, and everything else is lost.
     #[test]
     fn other_checks_do_not_count_what_could_not_be_read() {
         for part in [Part::Log(WS), Part::Partition(PARTITION), Part::Records(WS), Part::All] {

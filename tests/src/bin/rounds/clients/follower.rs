@@ -15,7 +15,7 @@ use crate::{
     history::{Outcome, Request},
 };
 
-/// A follower that hears nothing for so long connects again.
+/// A follower that hears nothing for this long connects again.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// A follower goes on for at most 90 s after the clients, to get the last events.
@@ -99,7 +99,7 @@ impl Follower {
     }
 
     /// Records the events of all whole lines, and leaves the rest. Returns whether all lines are
-    /// events. Another connection goes on behind the last event.
+    /// events. Another connection goes on after the last event.
     fn record(&mut self, begin: u64, text: &mut Vec<u8>) -> bool {
         let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { return true };
         let whole: Vec<u8> = text.drain(..=end).collect();

@@ -17,7 +17,7 @@ pub(crate) struct Setting {
     pub(crate) has_storage_link: bool,
     /// Whether clocks and disks can be faulty.
     pub(crate) has_shim: bool,
-    /// Whether a server that is killed keeps all that it has acknowledged.
+    /// Whether a server that is killed keeps everything that it has acknowledged.
     pub(crate) has_durable_servers: bool,
 }
 

@@ -41,7 +41,7 @@ pub(super) fn judge(
     let (is_kept, parts) = verdict(clock, history, measured, &mut |text| {
         print(text);
         report += text;
-        // The search may be interrupted. Then the report has the violations all the same.
+        // The search may be interrupted. Then the report still has the violations.
         let again = fs::write(&file, &report);
         if written.is_ok() {
             written = again;
@@ -92,7 +92,7 @@ mod tests {
         recorder::Recorder,
     };
 
-    /// The lines of a history, in which a read may be wrong.
+    /// The lines of a history. A read in it may be wrong.
     fn lines(is_wrong: bool) -> Vec<Line> {
         let mut scene = Scene::new();
         let id = scene.create("a");
@@ -105,7 +105,8 @@ mod tests {
         operations.chain(scene.history.end.lines()).collect()
     }
 
-    /// The verdict of a run on these lines and that of a later check, with all that was printed.
+    /// The verdict of a run on these lines and that of a later check, with everything that was
+    /// printed.
     fn verdicts(lines: Vec<Line>) -> [(bool, Vec<String>); 2] {
         let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::system());
         let folder = folder.path();

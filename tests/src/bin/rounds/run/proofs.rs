@@ -23,7 +23,7 @@ const JUMP: Duration = Duration::from_secs(60);
 /// The time without a link to the storage that proves the fault.
 const CUT: Duration = Duration::from_secs(1);
 
-/// The time in which all connections of a link that is cut have ended.
+/// All connections of a cut link have ended within this time.
 const CUT_DELAY: Duration = Duration::from_millis(100);
 
 impl Run {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     /// The proof with two nodes that reach their storage over a link or past it, and a second node
-    /// that works for so many requests.
+    /// that works for this many requests.
     async fn proof(over_links: [bool; 2], works: usize) -> Result<(u64, u64), String> {
         let (clock, mut tasks) = (Clock::system(), JoinSet::new());
         let server = server(&mut tasks).await;

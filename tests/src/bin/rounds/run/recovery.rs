@@ -6,7 +6,7 @@ use crate::{clients::Silent, faults::Fault};
 
 /// How a cluster recovered from a round.
 pub(super) struct Recovery {
-    /// The time in which all nodes must be ready.
+    /// All nodes must be ready within this time.
     pub(super) within: Duration,
     /// The time after which they were, or after which the run gave up.
     pub(super) ready_after: Duration,
