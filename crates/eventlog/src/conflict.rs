@@ -138,7 +138,7 @@ pub(crate) fn judge_applied_row(
     }
 }
 
-/// The event that a row names as the one that wrote it.
+/// The event that a row names as its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowOrigin {
     pub(crate) version: Version,
@@ -171,10 +171,10 @@ impl RowOrigin {
 /// Returns the origin of a row that is in the place of a write, if a leader of level 2 can have
 /// written the row there; `None` if the row is foreign.
 ///
-/// Level 2 writes new rows by their orders, with two exceptions, which are no strays: the events of
-/// the first group after a replay are inserted and so are in the log, as is a fencing entry, and a
-/// marker has the place of an event. Level 2 updates a record conditionally if the record hides
-/// ordered writes, so an updated record may be a stray of either kind.
+/// Level 2 writes new rows by their orders, with exceptions that are no strays. The first group
+/// after a replay and a fencing entry are inserted, so they are in the log. A marker has the place
+/// of an event. Level 2 updates a record conditionally if the record hides ordered writes, so an
+/// updated record may be a stray of either kind.
 pub(crate) fn level_2_origin(
     write: &RowWrite,
     found: &FoundRow,

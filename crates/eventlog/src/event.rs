@@ -74,7 +74,7 @@ pub struct Event {
     pub time: WallTime,
     /// The name of the request that caused the event.
     pub request: String,
-    /// The sender of the command; empty if the sender was not asked for a name.
+    /// The sender of the command; empty if the sender is not known.
     pub principal: String,
     /// The idempotency key and the answer, if the command may be sent again.
     pub idempotency: Option<Idempotency>,

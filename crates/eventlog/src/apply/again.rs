@@ -1,4 +1,4 @@
-//! The rows of events that are in the log and may not be applied.
+//! Events in the log whose rows may be missing.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -131,7 +131,7 @@ impl Applier {
     /// which updates a record that hides ordered writes, and crashes before the conditional write
     /// of the record; leader B puts the record, and the put is hidden. So the record stays behind.
     ///
-    /// At levels 1 and 2 a foreign record stays, and hides that of the event.
+    /// At levels 1 and 2 a foreign record stays, and hides the record of the event.
     async fn needed_over(
         &self,
         mut write: RowWrite,

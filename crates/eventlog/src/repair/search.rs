@@ -206,8 +206,8 @@ impl LogRepair<'_> {
     }
 
     /// Returns whether a row may be removed. A storage that orders plain writes by clocks hides
-    /// every later ordered write of a removed row. So only rows may be removed that are written
-    /// under a condition or read back at this level: a hidden row is then inserted. Every leader
+    /// every later ordered write of a removed row. So only rows that are written under a condition
+    /// or read back at this level may be removed: a hidden row is then inserted. Every leader
     /// inserts the first event past the end of the log.
     pub fn may_remove(&self, row: AppRow) -> bool {
         match (self.calls.settings.level, row) {

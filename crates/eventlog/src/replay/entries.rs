@@ -97,7 +97,7 @@ impl<'l> PlogEntries<'l> {
         rows.try_next().await
     }
 
-    /// Reads the event before the first one. The epochs and times of later events may not be lower
+    /// Reads the event before the first one. The epochs and times of later events must not be lower
     /// than those of this event. If this event is missing, data is lost.
     ///
     /// Invariant: this leader never writes after an event of a later epoch. A simpler version reads
