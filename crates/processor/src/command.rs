@@ -27,7 +27,8 @@ pub struct Command {
     pub rows: Vec<RowChange>,
     /// The name of the request. Events and logs carry the name, so that a request can be traced.
     pub request: String,
-    /// The sender of the command. The event carries the name. It is empty if nobody was asked.
+    /// The sender of the command. The event carries the name. It is empty if the sender is not
+    /// known.
     pub principal: String,
     /// The idempotency key, if the sender may send the command again.
     pub idempotency_key: Option<IdempotencyKey>,
@@ -201,7 +202,7 @@ impl Done {
     }
 }
 
-/// The outcome of a command, as its sender is told.
+/// The answer to the sender of a command.
 pub(crate) type Answered = Result<Done, Refused>;
 
 /// The most bytes of the result of a command. A command with a larger result is refused, and writes
@@ -296,7 +297,7 @@ fn wire_fields(fields: &Fields) -> Vec<(&str, WireNumber<'_>)> {
     numbers.collect()
 }
 
-/// `None` if a name is no name of a field.
+/// `None` if a name is not the name of a field.
 fn fields_of_wire(fields: Vec<(&str, WireNumber<'_>)>) -> Option<Fields> {
     let field = |(name, number): (&str, WireNumber<'_>)| {
         let value = match number {

@@ -211,8 +211,8 @@ impl Commands {
         self.queue.max_capacity() - self.queue.capacity()
     }
 
-    /// Whether this node still leads, by the clock. Only then may a reader be given the rows that
-    /// it read.
+    /// Whether this node still leads, by the clock. Only then may a reader get the rows that it
+    /// read.
     pub fn may_answer(&self) -> bool {
         self.log.fence().may_answer()
     }

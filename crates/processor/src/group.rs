@@ -111,7 +111,7 @@ impl CommandGroup {
     /// for refused. The insert of A lands, the next write of B meets event 7, and B applies it. So
     /// the command is done, although it was refused for good.
     ///
-    /// If a read of the group has failed, nothing is added: the storage may not work. Then
+    /// If a read of the group has failed, nothing is added: the storage may be failing. Then
     /// rejections of the group are answered "busy".
     pub(crate) fn fence(
         &mut self,
@@ -209,7 +209,7 @@ fn of_event(
     }
 }
 
-/// The refusal of a command, if its event is not in the log, or may not be in the log.
+/// The refusal of a command whose event is not, or possibly not, in the log.
 fn not_written(written: &WriteOutcome) -> Refused {
     match &written.commit_error {
         Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(with_causes(error)),

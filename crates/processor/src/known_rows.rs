@@ -94,10 +94,10 @@ impl KnownRows {
     /// tells whether the group found a row that hides ordered writes: it wrote this row
     /// conditionally, and the row still hides them.
     ///
-    /// Invariant: no row is kept as one that hides ordered writes if it may not hide them: a
-    /// conditional write of such a row could land above a later put. At level 0 an atomic write
-    /// makes each row hide ordered writes. Such a storage writes all rows conditionally at level 0,
-    /// and asks for no flag.
+    /// Invariant: a row is kept as one that hides ordered writes only if it certainly hides them:
+    /// otherwise a conditional write of the row could land above a later put. At level 0 an atomic
+    /// write makes each row hide ordered writes. Such a storage writes all rows conditionally at
+    /// level 0, and asks for no flag.
     pub(crate) fn keep_counter(&mut self, row: AppRow, bytes: &[u8], hides_ordered: bool) {
         self.remove_read_ahead(&row);
         let Some(counters) = &mut self.counters else { return };

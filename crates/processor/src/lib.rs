@@ -4,7 +4,7 @@
 //! document numbers) and the handlers of its commands. Each partition of an application is a
 //! [`Partition`] on the node that owns it. The task of the partition runs commands one after
 //! another, writes their events in groups, and answers each command when its event is applied. The
-//! task of the partition's sequencer reads the log and applies the events that are not applied.
+//! task of the partition's sequencer reads the log and applies the events that are not applied yet.
 
 // The example of the README is compiled as a test.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]

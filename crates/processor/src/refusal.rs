@@ -31,10 +31,10 @@ pub enum Refused {
 /// The queue of a partition that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FullQueue {
-    /// As many commands wait as may wait.
+    /// The limit of waiting commands is reached.
     #[error("too many commands wait")]
     Commands,
-    /// As many numbers wait to be stored as may wait, and the storage takes them slowly.
+    /// The limit of numbers that wait to be stored is reached: the storage takes them slowly.
     #[error("too many numbers wait to be stored")]
     Numbers,
 }

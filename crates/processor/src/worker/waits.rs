@@ -100,8 +100,8 @@ impl Worker {
     /// report is over; the next leader, which knows nothing of version 2, changes version 1. So
     /// version 2, which a third server still has, is replaced, and no operator heard of it.
     ///
-    /// The log is not replayed: nothing of it is unapplied. A replay would write the record again
-    /// if its event comes after the stored offset, and hide that the storage has lost writes.
+    /// The log is not replayed: all of it is applied. A replay would write the record again if its
+    /// event comes after the stored offset, and hide that the storage has lost writes.
     pub(super) async fn until_restored(&mut self) -> Result<bool, StopReason> {
         let mut is_stopped = false;
         while let Some(outdated) = self.groups.shared.outdated.get() {

@@ -113,7 +113,7 @@ impl Scene {
         }
     }
 
-    /// Stops a leader in order, and checks all that is stored, with the numbers.
+    /// Stops a leader in order, and checks everything that is stored, with the numbers.
     pub(crate) async fn end(&self, node: &ShopNode) -> LogNumbers {
         self.stop(node).await;
         let (_, ledger) = std::mem::take(&mut *self.answers.lock().unwrap());

@@ -85,7 +85,7 @@ pub(crate) struct Knowledge {
     /// settled, as the API does.
     unsettled: Vec<SentCommand>,
     workspaces: BTreeSet<u64>,
-    /// Singletons that a client was told of by a conflict.
+    /// Singletons that a client learned of from a conflict.
     pub(crate) singletons: BTreeSet<(WsId, RecordId)>,
     requests: u64,
     /// Whether clients mostly change the first record that they made.

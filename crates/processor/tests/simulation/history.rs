@@ -47,7 +47,7 @@ const TRIES_OF_BEGINNING: u32 = 3;
 /// The result of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HistoryReport {
-    /// A hash of all steps, and of all that is stored at the end.
+    /// A hash of all steps, and of everything that is stored at the end.
     pub(crate) digest: u64,
     pub(crate) schedules: u64,
     pub(crate) done: usize,
@@ -543,7 +543,7 @@ impl History {
         self.idle.reached().await;
     }
 
-    /// Ends all faults, and checks all that is stored.
+    /// Ends all faults, and checks everything that is stored.
     async fn end(mut self) -> HistoryReport {
         for client in 0..CLIENTS {
             if let Some(PendingCommand { sent, task, .. }) = self.clients[client].take() {
