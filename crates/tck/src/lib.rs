@@ -1,4 +1,4 @@
-//! The conformance suites of VVM, for the engineer who runs them against an implementation of his
+//! The conformance suites of VVM, for engineers who run them against an implementation of their
 //! own.
 //!
 //! - [`storage`] proves a storage driver: [`AppStorage`](istorage::AppStorage) and
