@@ -77,9 +77,7 @@ pub enum ChangeLevelError {
     },
     /// Seats did not become free, although no node renewed its lease: another such call works, or
     /// another program wrote a lease.
-    #[error(
-        "not all seats became free: repeat the command when no node and no other command works"
-    )]
+    #[error("not all seats became free: repeat the command when no node and no other command runs")]
     SeatsTaken,
     /// The storage does not let the call take the seats.
     #[error("the seats cannot be taken")]
@@ -262,7 +260,8 @@ impl Living {
     }
 
     /// Notes a lease. Returns its owner if the lease differs from the one that was seen first, or
-    /// was renewed since. A different lease with the own address is an attempt of this call.
+    /// was renewed since. A different lease with the address of this call is one of its own
+    /// attempts.
     fn note(&mut self, now: Instant, lease: ObservedLease) -> Option<(Seat, SocketAddr)> {
         let ObservedLease { seat, value, left } = lease;
         let ends = now + left;

@@ -61,8 +61,8 @@ impl OwnedLog {
         self.commands.watch(self.name)
     }
 
-    /// Whether this node still owns the partition, by the clock. Only then may a reader be given
-    /// what was read.
+    /// Whether this node still owns the partition, by the clock. Only then may a reader get what
+    /// was read.
     #[must_use]
     pub fn may_answer(&self) -> bool {
         self.commands.may_answer()

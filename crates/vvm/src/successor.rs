@@ -1,4 +1,4 @@
-//! The question whether a node is there, before a partition is given to it.
+//! Asks whether a node is there, before a partition is given to it.
 //!
 //! The member row of a node that has just died still looks alive for 3 seconds, and its lease for
 //! longer. A partition that is given to such a node has no owner that works until that lease has

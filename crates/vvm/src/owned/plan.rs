@@ -24,7 +24,7 @@ const TAKE_EVERY: Duration = Duration::from_secs(1);
 
 impl OwnedPartitions<'_> {
     /// Plans by the last view of the cluster. Returns whether the node has nothing left to take or
-    /// to start, and whether the engine was told something.
+    /// to start, and whether the engine got new instructions.
     pub(super) fn plan(&mut self, now: Instant) -> (bool, bool) {
         let node = self.deployer.node;
         let drain = node.drain().stage();
