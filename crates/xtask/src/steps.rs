@@ -31,7 +31,7 @@ impl Steps {
         result
     }
 
-    /// Reports that a step was not run, and the reason.
+    /// Reports that a step was not run, and why.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
         eprintln!("\n==> {name}\nNOT RUN: {why}");
         let step = FinishedStep { name: name.to_owned(), time: Duration::ZERO, outcome: "NOT RUN" };

@@ -40,7 +40,7 @@ fn comment_of(line: &str) -> Option<&str> {
     Some(text.trim_start_matches(['/', '!']))
 }
 
-/// Returns whether a line can be broken: it is no row of a table, no picture and no HTML, and has
+/// Returns whether a line can be broken: it is not a row of a table, a picture or HTML, and has
 /// more than one word, which may be a long link.
 fn can_be_broken(text: &str) -> bool {
     let is_whole = ["|", "![", "<"].iter().any(|start| text.starts_with(start));
