@@ -1,4 +1,5 @@
-//! The `vvm` binary: names drivers, as `ctl` does, installs logging and ends the process.
+//! The `vvm` binary. It names the storage drivers, as `ctl` does, installs logging, and ends the
+//! process.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -338,7 +338,7 @@ fn a_node_that_others_can_reach_needs_tokens_or_a_permission() {
     assert_eq!(code, 0, "{why}");
     let both = "[http]\nallow_unauthenticated = true\n";
     let (code, why) = check(&format!("{CONFIG}{both}"));
-    assert!(code == 3 && why.contains("remove one of both"), "{why}");
+    assert!(code == 3 && why.contains("remove one of the two"), "{why}");
     let pages = |origin: &str| format!("[http]\npage_origins = [\"{origin}\"]\n");
     let (code, why) = check(&pages("https://app.example"));
     assert!(code == 3 && why.contains("add the section `access`"), "{why}");

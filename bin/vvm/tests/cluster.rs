@@ -503,8 +503,7 @@ fn main() {
     let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
     let three = std::env::var("VVM_TEST_CASSANDRA_CLUSTER").ok().filter(|_| is_long());
     let on_three = [trials[0], trials[6], trials[7]];
-    // These depend on how leases expire. The others take minutes, and depend on nothing of a
-    // storage.
+    // These depend on how leases expire. The others take minutes, and do not depend on the storage.
     let on_dynamodb = [trials[8], trials[10]];
     // Rounds of faults also pause nodes, cut them off from their storage, and let them step down.
     let on_cassandra = [0, 2, 3, 4, 6, 7, 8, 13].map(|number: usize| trials[number]);

@@ -271,7 +271,7 @@ fn folders() {
     let folder = folder();
     fs::write(folder.path().join("data"), "").unwrap();
     let found = Diagnosis::in_folder(folder.path(), &with_ports(""));
-    found.fails("folder", &["data", "is no folder"]);
+    found.fails("folder", &["data", "is not a folder"]);
     let other =
         with_ports("[node]\nfolder = \"/proc/vvm\"\n[storage.redb]\npath = \"x/vvm.redb\"\n");
     let found = Diagnosis::in_folder(folder.path(), &other);

@@ -165,7 +165,7 @@ fn every_command_for_a_node_talks_tls() {
         (&["status", "--admin", &admin], &expired, 4, "--cert-file has expired"),
         (&["status", "--admin", &admin], &serving, 4, "is not made for clients"),
         (&["status", "--admin", &admin], &mixed, 2, &other_key),
-        // Without the certificate of the authority, the own one was ignored.
+        // Without the certificate of the authority, the operator's own one was ignored.
         (&["status", "--admin", &admin], &OPERATOR[1..], 2, "--ca-file <FILE>"),
     ];
     for (line, variables, code, part) in lines {

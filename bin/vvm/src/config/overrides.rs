@@ -57,7 +57,7 @@ impl ConfigOverride {
         match names.iter().find_map(|name| Some((name, right_name(name)?))) {
             None => Ok(()),
             Some((name, right)) => Err(format!(
-                "{name}: this variable sets nothing, because two underscores stand before \
+                "{name}: this variable sets nothing, because two underscores must stand before \
                  each key: call it {right}, or remove it"
             )),
         }

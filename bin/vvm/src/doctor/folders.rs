@@ -34,7 +34,7 @@ pub(super) fn check(folder: &Path) -> Vec<Finding> {
         return vec![Finding::fail("folder", what, "correct the path")];
     };
     if !existing.is_dir() {
-        let what = format!("{shown}: {} is no folder", existing.display());
+        let what = format!("{shown}: {} is not a folder", existing.display());
         return vec![Finding::fail("folder", what, "move that file, or correct the path")];
     }
     let mut findings = vec![rights(folder, &existing)];

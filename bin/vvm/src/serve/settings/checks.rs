@@ -12,7 +12,7 @@ use crate::config::{VvmConfig, without_login};
 pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
     const CERTIFICATES: &str = "set `client_ca_file` in `[admin.tls]`, ";
     if config.access.is_some() && config.http.allow_unauthenticated {
-        let why = "the section `access` demands tokens of all clients: remove one of both";
+        let why = "the section `access` demands tokens of all clients: remove one of the two";
         return Err(config.source.wrong(&["http", "allow_unauthenticated"], why));
     }
     let VvmConfig { http, admin, source, .. } = config;
