@@ -31,7 +31,7 @@ impl SuspendedProcesses {
     /// Suspends the DynamoDB Local that was started for this port.
     ///
     /// # Errors
-    /// If DynamoDB Local is no process of this machine, or cannot be suspended.
+    /// If DynamoDB Local is not a process of this machine, or cannot be suspended.
     pub fn dynamodb_at(port: u16) -> Result<SuspendedProcesses, String> {
         let option = ["-port".to_owned(), port.to_string()];
         let has_option = |pid: &u32| {
@@ -45,7 +45,7 @@ impl SuspendedProcesses {
     /// Suspends the Cassandra nodes at these addresses.
     ///
     /// # Errors
-    /// If one of the nodes is no process of this machine, or cannot be suspended. Then no node
+    /// If one of the nodes is not a process of this machine, or cannot be suspended. Then no node
     /// stays suspended.
     pub fn nodes_at(addresses: &[&str]) -> Result<SuspendedProcesses, String> {
         let mut found = Vec::new();
@@ -84,7 +84,7 @@ impl KilledServer {
     /// process that was killed keeps its connections until its memory is free.
     ///
     /// # Errors
-    /// If the node is no process of this machine, or cannot be killed.
+    /// If the node is not a process of this machine, or cannot be killed.
     pub fn node_at(address: &str) -> Result<KilledServer, String> {
         let pid =
             node_at(address).ok_or_else(|| format!("{address} is no process of this machine"))?;

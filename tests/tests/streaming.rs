@@ -30,7 +30,8 @@ use vvm_tests::{
 /// The bound of the growth: the peak memory less the memory before the first row.
 const GROWTH_MAX_MIB: u64 = 64;
 
-/// The size of redb's cache of its file. The cache is no memory of the stream, so it is small.
+/// The size of redb's cache of its file. The cache does not count as memory of the stream, so it is
+/// small.
 const REDB_CACHE: usize = 16 << 20;
 
 const PKEY: &[u8] = b"a partition";

@@ -37,7 +37,7 @@ use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 /// The number of trials that run at once. Many of them mostly wait.
 const THREADS: usize = 5;
 
-/// The trials that depend on what a server does. The others depend on nothing of a storage, and run
+/// The trials that depend on what a server does. The others do not depend on the storage, and run
 /// on servers only in a long run.
 const ON_SERVERS: &[&str] = &[
     "basics",

@@ -83,7 +83,7 @@ impl Outcome {
 /// The bytes of the foreign row.
 #[derive(Clone, Copy, Debug)]
 enum ForeignValue {
-    /// One byte, which is no row of the log.
+    /// One byte, which is not a row of the log.
     OneByte,
     /// The bytes of another event, or of another record.
     AnotherRow,

@@ -140,8 +140,9 @@ async fn begin(
     (node, ledger, storage)
 }
 
-/// As many numbers waited to be stored as may wait, so no command could begin. The partition
-/// reported that it was ready, and each command ran into its deadline. Nobody could see the reason.
+/// The limit of numbers that wait to be stored was reached, so no command could begin. The
+/// partition reported that it was ready, and each command ran into its deadline. Nobody could see
+/// the reason.
 async fn not_stored(fixture: &CommandsFixture, mode: StorageMode) {
     let shop_db = &fixture.shop_db;
     let (node, mut ledger, storage) = begin(fixture, PARTITION, WS).await;
@@ -186,7 +187,7 @@ async fn not_stored(fixture: &CommandsFixture, mode: StorageMode) {
     check_with(shop_db, PARTITION, &ledger, CheckOptions::IN_VIEW).await;
 }
 
-/// Runs commands until as many numbers wait as may wait.
+/// Runs commands until the limit of waiting numbers is reached.
 async fn fill(fixture: &CommandsFixture, node: &ShopNode, ledger: &mut AnswerLedger, ws: u64) {
     for ws in (1..).map(|number| ws + u64::from(PARTITIONS) * number) {
         if node.commands.unflushed().numbers >= MOST {

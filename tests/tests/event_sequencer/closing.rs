@@ -127,7 +127,7 @@ async fn fails(fixture: &EventsFixture) {
     }
 }
 
-/// A leader that lost its lease may not store numbers. The next leader finds them in the log.
+/// A leader that lost its lease must not store numbers. The next leader finds them in the log.
 async fn lost(fixture: &EventsFixture) {
     for place in Place::ALL {
         let partition = place.partition();

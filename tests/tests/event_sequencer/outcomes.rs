@@ -104,7 +104,7 @@ async fn unknown(fixture: &EventsFixture) {
 }
 
 /// `Sequencer.recovery`: the first leader stores its numbers and the second one dies, with an event
-/// in the log that may not be applied. The third leader finds the highest numbers in the log.
+/// in the log that is possibly not applied. The third leader finds the highest numbers in the log.
 async fn crash(fixture: &EventsFixture) {
     for place in Place::ALL {
         let partition = place.partition();

@@ -71,7 +71,7 @@ impl Site {
                     tokio::select! {
                         biased;
                         _ = mode.wait_for(|mode| *mode == Mode::Down) => {}
-                        // A connection that breaks is nothing that a trial must know.
+                        // The trial does not care about a connection that breaks.
                         _ = serve(stream, &shared) => {}
                     }
                 });

@@ -34,7 +34,7 @@ async fn choose(page: &Page, text: &str) {
     page.wait_text("#title", text).await;
 }
 
-/// Puts a text into a field, as a user who replaces the text of the field.
+/// Puts a text into a field, like a user who replaces the field's text.
 async fn fill(page: &Page, selector: &str, text: &str) {
     let (selector, text) = (json!(selector), json!(text));
     page.value(&format!(

@@ -244,7 +244,7 @@ async fn finds_partitions_in_the_table(stage: &Stage) {
     page.click("#filter").await;
     page.press("BILLING 0.2").await;
     page.wait_text("#shown", "3 found").await;
-    // A search in vain, and a cluster that is too large for the table.
+    // A search without a result, and a cluster that is too large for the table.
     page.press("x").await;
     page.wait_text("#shown", "0 found").await;
     page.press("\u{e003}".repeat(12).as_str()).await;

@@ -141,7 +141,7 @@ fn outcome(
     read.unwrap_or_else(|| wrong(answer.status, &answer.body))
 }
 
-/// Reads a problem. `None` if its status is none that a request of the program may get.
+/// Reads a problem. `None` if no request of the program may get its status.
 fn problem(status: u16, problem: &Value) -> Option<Outcome> {
     let code = problem["code"].as_str()?.to_owned();
     match (status, &*code) {

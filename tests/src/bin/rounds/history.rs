@@ -161,7 +161,7 @@ pub(crate) enum Outcome {
     Unknown {
         why: String,
     },
-    /// The answer is none that the API documents for the request, such as 500 or a body that makes
+    /// The API does not document this answer for the request: for example 500, or a body that makes
     /// no sense. Nothing is known of the effect.
     Wrong {
         why: String,

@@ -232,7 +232,7 @@ impl Direction {
         loop {
             let count = from.read(&mut bytes).await.unwrap_or(0);
             if count == 0 {
-                // The other side hears of the end as late as of bytes.
+                // The end reaches the other side as late as bytes do.
                 self.allowed(1).await;
                 return to.shutdown().await;
             }

@@ -177,7 +177,7 @@ impl Node {
         self.ended(pid, clock).await
     }
 
-    /// Waits until a process has ended that was told to. Returns whether it ended in time.
+    /// Waits until a process that was told to end has ended. Returns whether it ended in time.
     pub(crate) async fn ended(&self, pid: Option<Pid>, clock: &Clock) -> bool {
         let deadline = clock.now() + STOP_TIMEOUT;
         while pid.is_some() && self.pid() == pid {

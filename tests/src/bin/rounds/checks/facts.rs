@@ -67,7 +67,7 @@ pub(super) struct Command<'h> {
 /// When an event happened, as far as its clients know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventTime {
-    /// When the first try was sent that was not refused.
+    /// When the first try that was not refused was sent.
     pub(super) begin: u64,
     /// When the first answer came. [`u64::MAX`] if none came.
     pub(super) end: u64,

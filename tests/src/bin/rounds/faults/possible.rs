@@ -54,7 +54,7 @@ impl FaultKind {
 }
 
 /// Returns the faults of a run, and lines that say what is left out. Without a choice, these are
-/// all that the run can have.
+/// all faults that the run can have.
 ///
 /// # Errors
 /// A fault that was asked for, and the run cannot have.
