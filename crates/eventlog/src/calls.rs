@@ -155,7 +155,7 @@ impl Calls {
     /// Sends each part again until it is answered. Sending a row again is harmless: both writes
     /// have the same order and the same bytes.
     ///
-    /// Fails when `until` is over and no part of any call of this log was done within the last
+    /// Fails when `until` has passed and no part of any call of this log was done within the last
     /// `apply_for` of the settings.
     ///
     /// Invariant: an attempt without an answer is not forgotten when a part of its rows is written.
@@ -309,7 +309,7 @@ impl Calls {
     }
 
     /// Waits before the same call is made again, and returns the error of the last attempt. Fails
-    /// with this error if another attempt is useless or comes too late: when `until` is over and
+    /// with this error if another attempt is useless or comes too late: when `until` has passed and
     /// the last part was done longer than `apply_for` ago.
     pub(crate) async fn wait_to_retry(
         &self,

@@ -23,7 +23,7 @@ pub enum DeploymentError {
         "the trust level was changed from {opened} to {stored} while the application was open: start the node again"
     )]
     OtherLevel {
-        /// The trust level with which the application was opened.
+        /// The trust level when the application was opened.
         opened: TrustLevel,
         /// The trust level now.
         stored: TrustLevel,
@@ -92,8 +92,8 @@ impl Deployment {
         Deployment { level, stray_before: Epoch(0), schema, change: None }
     }
 
-    /// The level that a change is going to; `None` if no change is under way. If its command was
-    /// killed, the next node or command cancels it.
+    /// The target level of a change that has begun; `None` if no change is under way. If its
+    /// command was killed, the next node or command cancels it.
     pub fn changing_to(&self) -> Option<TrustLevel> {
         self.change.map(|change| change.to)
     }

@@ -138,7 +138,7 @@ pub fn row_formats() -> &'static [u8] {
 pub(crate) struct DeployedLevel {
     pub(crate) level: u8,
     pub(crate) stray_before: u64,
-    /// The level that a change is going to, and the number of the attempt.
+    /// The target level of a change that has begun, and the number of the attempt.
     pub(crate) change: Option<(u8, u64)>,
 }
 

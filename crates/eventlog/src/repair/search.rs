@@ -109,8 +109,8 @@ impl LogRepair<'_> {
     /// Checks that an event of this log is before an offset in the log of a workspace. A marker
     /// after a gap would leave the gap, and readers do not get the events after a gap.
     ///
-    /// That event must also come first in the log of the partition. Otherwise it may be the damaged
-    /// event itself, and the marker would be one place too far.
+    /// That event must also be before the marker in the log of the partition. Otherwise it may be
+    /// the damaged event itself, and the marker would be one place too far.
     async fn check_neighbour(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<()> {
         if wlog <= Offset::FIRST {
             return Ok(());

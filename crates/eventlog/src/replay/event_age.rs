@@ -1,4 +1,4 @@
-//! The time against which the age of an event is measured during a replay.
+//! The time that a replay measures the age of events against.
 //!
 //! The answer to a command with a key is kept for a time after its event. A replay does not store
 //! an answer that is older.
@@ -9,7 +9,7 @@ use super::Replay;
 use crate::{AppRow, Epoch, Offset, PreparedEvent, Result, calls::Calls, writer::Tail};
 
 impl Replay<'_> {
-    /// Returns the time against which the ages of the events of a batch are measured: the time of
+    /// Returns the time that the ages of the events of a batch are measured against: the time of
     /// the last event of the log, or the time of the clock, if that one is earlier. The result may
     /// be earlier still.
     ///
