@@ -48,7 +48,7 @@ pub struct DeclaredSequence {
     pub kind: String,
     /// The name of the sequence. Other kinds may have a sequence of the same name.
     pub name: Name,
-    /// The id, under which the last numbers are stored, and the ranges.
+    /// The id that the last numbers are stored under, and the ranges.
     pub sequence: Sequence,
 }
 

@@ -17,8 +17,8 @@ use lru::LruCache;
 use crate::remembered;
 
 /// The events that are searched: the last 1,000, and no more when they have 16 MiB. The other
-/// commands of the partition wait for the search. Without the limit it could take longer than its
-/// command may, in a workspace with a long log, if its application got a new series.
+/// commands of the partition wait for the search. If a series is added to an application, a search
+/// without the limit could take longer than its command may, in a workspace with a long log.
 const EVENTS: u64 = 1_000;
 const BYTES: usize = 16 << 20;
 

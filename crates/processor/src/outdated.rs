@@ -33,8 +33,7 @@ impl OutdatedRecord {
 }
 
 /// The outdated record that a command or a reader met first. It stays here until the task of the
-/// partition finds the record whole: it stays even if a reader gets another version from another
-/// server.
+/// partition finds the record whole, even if a reader gets another version from another server.
 #[derive(Debug, Default)]
 pub(crate) struct OutdatedSlot {
     is_full: AtomicBool,

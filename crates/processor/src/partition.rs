@@ -40,8 +40,8 @@ pub struct PartitionSettings {
     /// The number of bytes that are written together. The last command of a group may exceed the
     /// limit.
     pub group_bytes: usize,
-    /// The time during which commands are added to a group; the last command may take longer. The
-    /// time is shorter if the deadline of a command of the group is near.
+    /// How long commands are added to a group; the last command may take longer. The time is
+    /// shorter if the deadline of a command of the group is near.
     pub group_time: Duration,
     /// The number of workspaces whose kind the partition remembers.
     pub workspaces: usize,

@@ -48,7 +48,7 @@ pub enum Busy {
     QueueFull {
         /// The queue that is full.
         full: FullQueue,
-        /// The time after which another try makes sense.
+        /// How long to wait before another try.
         retry_after: Duration,
     },
     /// The partition is recovering. The text is the error that delays the recovery.

@@ -47,7 +47,7 @@ impl Default for WriteAllowance {
 }
 
 impl WriteAllowance {
-    /// The time after which the next command of a sender may run; `None` if it may run now.
+    /// How long the next command of a sender must wait; `None` if it may run now.
     pub(crate) fn pause(&self, principal: &str, now: Instant) -> Option<Duration> {
         if principal.is_empty() {
             return None;

@@ -56,7 +56,7 @@ impl Declarations {
         kinds.find_map(|(name, number)| (*number == kind).then_some(name.as_str()))
     }
 
-    /// The sequence fields of a table whose sequence no kind of workspaces has.
+    /// In a table, the sequence fields whose sequence no kind of workspaces has.
     pub(super) fn wrong_sequence_fields(
         &self,
         table: &Table,

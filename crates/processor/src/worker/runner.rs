@@ -26,7 +26,7 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// group's write is sent again, the status shows the error of the last attempt.
 const LONG_WRITE: Duration = Duration::from_secs(1);
 
-/// The limits of a group: its commands, its bytes, and the time during which commands are added.
+/// The limits of a group: its commands, its bytes, and how long commands are added.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupLimits {
     pub(crate) commands: usize,

@@ -134,7 +134,7 @@ pub(crate) struct DefectiveStorage {
     late: Mutex<AtomicBatch>,
     /// The values that rows held once, or never held.
     values: Mutex<HashMap<Key, Option<Bytes>>>,
-    /// The highest order with which each row was written.
+    /// The highest order that each row was written with.
     orders: Mutex<HashMap<Key, Order>>,
 }
 

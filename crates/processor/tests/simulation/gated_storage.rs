@@ -26,7 +26,7 @@ pub(crate) struct GatedStorage {
     pub(crate) inner: SharedStorage,
     pub(crate) turns: Arc<CallTurns>,
     pub(crate) side: Side,
-    /// The time after which no write lands any more, as the storage states it.
+    /// How long after it was sent a write may land, as the storage states it.
     pub(crate) late_write: Duration,
 }
 

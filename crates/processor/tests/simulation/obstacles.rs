@@ -20,8 +20,8 @@ use crate::{
     history::{History, PARTITION, open},
 };
 
-/// The number of leaders after which two of them must have reported the row. With the most faults
-/// of the plans, one leader in two hundred gets so far.
+/// After this many leaders, two of them must have reported the row. With the most faults of the
+/// plans, one leader in two hundred gets so far.
 const LEADERS: u64 = 2_000;
 
 /// The distance between the last record of a history and a record of another program.
