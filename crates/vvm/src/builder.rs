@@ -67,7 +67,7 @@ pub enum InvalidNodeSettings {
     ShortLease {
         /// The duration of a lease.
         lease: Duration,
-        /// The time after which a write that was sent no longer lands.
+        /// How long after it was sent a write may land.
         late_write: Duration,
         /// The shortest duration of a lease that is long enough, in the usual split; `None` if no
         /// duration is.

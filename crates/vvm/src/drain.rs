@@ -45,7 +45,7 @@ impl Drain {
         self.stage.subscribe()
     }
 
-    /// Begins a drain after which the node goes on, forwards requests and owns nothing.
+    /// Begins a drain. Afterwards the node goes on, forwards requests and owns nothing.
     pub(crate) fn begin(&self, now: Instant) {
         self.change(|stage| {
             stage.begun.get_or_insert(now);

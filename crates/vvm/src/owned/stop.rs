@@ -20,8 +20,8 @@ use crate::{
     series,
 };
 
-/// The time from the end of its services after which a partition that goes to another node sends no
-/// write any more.
+/// A partition that goes to another node sends no more writes when this time has passed since the
+/// end of its services.
 const BRAKE: Duration = Duration::from_millis(500);
 
 /// The time that the task of a partition needs to end after its last call has ended.

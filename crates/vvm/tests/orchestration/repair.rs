@@ -191,7 +191,7 @@ async fn a_repair_goes_on_after_its_client_is_gone() {
     node.shutdown().await.unwrap();
 }
 
-/// The time after which a write of the next trial can no longer land.
+/// How long after it was sent a write of the next trial may land.
 const LATE_WRITE: Duration = Duration::from_secs(3);
 
 /// A storage whose writes may land late.

@@ -128,7 +128,7 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
 }
 
 /// The storage of the application fails while a node takes its partitions. They start when the
-/// storage works again, and under the epochs with which they were taken.
+/// storage works again, and under the epochs that they were taken with.
 #[tokio::test]
 async fn a_partition_waits_for_a_storage_that_cannot_show_the_deployment() {
     let cluster = Cluster::new();
