@@ -25,7 +25,7 @@ pub(crate) struct AccessRisk {
     pub(crate) advice: String,
 }
 
-/// Judges a configuration with which a node could start.
+/// Judges a configuration that a node could start with.
 pub(crate) fn access_risks(config: &VvmConfig) -> Vec<AccessRisk> {
     let mut risks = of_ports(config);
     risks.extend(of_files(config));

@@ -26,9 +26,9 @@ pub(crate) struct NeedlessWriters {
 /// put another file in its place; `None` if there are none, or if the file cannot be looked at.
 /// Then reading the file fails, and that error is reported.
 ///
-/// Another file can be put in its place in each folder that the path leads through, also when it
-/// follows links. A simpler version looks at the last folder only: the writers of a folder above
-/// rename it, and make another one with the file that they want.
+/// Another file can be put in its place in each folder that the path leads through, including the
+/// folders that links lead to. A simpler version looks at the last folder only: the writers of a
+/// folder above rename it, and make another one with the file that they want.
 pub(crate) fn needless_writers(file: &Path) -> Option<NeedlessWriters> {
     let places = places(file).ok()?;
     let own = geteuid().as_raw();

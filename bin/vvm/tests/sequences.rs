@@ -31,7 +31,7 @@ const SEQUENCES: &str = "[apps.sequences.Shop]\n\
                          Visit = { id = 256, start = 100, end = 999999 }\n\
                          Parcel = { id = 300 }\n";
 
-/// A configuration with which a node stores no number before it stops in order.
+/// A configuration that lets a node store no number before it stops in order.
 fn config(folder: &Path, sequences: &str) -> String {
     fs::write(folder.join("tables.toml"), TABLES).unwrap();
     format!(

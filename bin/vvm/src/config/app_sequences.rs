@@ -14,7 +14,7 @@ pub(super) type KindSequences = BTreeMap<String, SequenceConfig>;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SequenceConfig {
-    /// The id under which the last numbers are stored.
+    /// The id that the last numbers are stored under.
     id: u16,
     /// The first number.
     #[serde(default = "one")]

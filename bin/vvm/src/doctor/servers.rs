@@ -75,7 +75,7 @@ fn of_commit_logs(syncs: &[(String, CommitLogSync)]) -> Finding {
     Finding::ok(COMMIT_LOG, what)
 }
 
-/// Names each setting with which the storage may break a promise, and the servers that do not tell
+/// Names each setting that may make the storage break a promise, and the servers that do not tell
 /// their settings.
 fn of_problems(problems: Vec<(String, SettingProblem)>, unknown: &[String]) -> Vec<Finding> {
     const ADVICE: &str = "read docs/storage.md#settings-of-the-servers";

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// A stream without an end is read until it is silent for this time.
 const SILENCE: Duration = Duration::from_millis(15);
 
-/// The bytes of a stream after which the client leaves.
+/// The client leaves after this many bytes of a stream.
 const LEFT_AFTER: usize = 1 << 20;
 
 /// A connection that rested longer is not used again. The admin endpoint ends one after 5 s.

@@ -64,7 +64,7 @@ fn booted(folder: &Path, script: &str, package: Option<&Path>, seconds: &str) ->
     fs::read_to_string(out.join("log")).unwrap_or_default()
 }
 
-/// The node of the package works under systemd with everything that its unit forbids.
+/// The node of the package works under systemd with all restrictions of its unit.
 pub(crate) fn under_systemd() {
     let folder = tempfile::tempdir().unwrap();
     let package = package(folder.path(), None);

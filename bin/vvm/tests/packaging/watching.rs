@@ -204,8 +204,8 @@ fn sources() -> Vec<String> {
     sources
 }
 
-/// Returns the labels with which a source makes a metric: the texts before `=>` in the statement
-/// that has the name.
+/// Returns the labels that a source gives a metric: the texts before `=>` in the statement that has
+/// the name.
 fn made_by(sources: &[String], metric: &str) -> Option<BTreeSet<String>> {
     let name = format!("\"{metric}\"");
     let made = sources.iter().find_map(|source| Some(source.split_once(&name)?.1))?;
