@@ -43,7 +43,7 @@ const ROUNDS: u64 = 8;
 /// and any node.
 const KEYED: u64 = 300;
 
-/// The number of commands after which a task of the node ends, if the node is not killed.
+/// A task of the node ends after this many commands, if the node is not killed.
 const COMMANDS: u64 = 10_000;
 
 async fn open(file: &Path, clock: &Clock) -> (Arc<RedbDriver>, ShopDatabase) {

@@ -299,8 +299,8 @@ pub(crate) async fn stored(scene: &Scene<'_>, row: AppRow) -> Option<Bytes> {
     shop_db.app.storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap()
 }
 
-/// A storage into which another program puts a row, right before the node writes that row for the
-/// first time.
+/// A storage where another program puts a row right before the node writes that row for the first
+/// time.
 #[derive(Debug)]
 struct SabotagedStorage {
     inner: SharedStorage,

@@ -187,7 +187,7 @@ pub(crate) struct Leader {
 pub(crate) struct Numbers {
     pub(crate) plog: u64,
     pub(crate) wlog: u64,
-    /// The other numbers, in the order of their drawing.
+    /// The other numbers, in the order they were drawn.
     pub(crate) drawn: Vec<u64>,
 }
 

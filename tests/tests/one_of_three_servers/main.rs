@@ -44,9 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// that server, until the keepalive gives its connection up, lasts longer: 6.1 s.
 const OPENS_IN: Duration = Duration::from_secs(6);
 
-/// The time after which servers know when to ask a second replica of a new table. They compute
-/// this once in each `read_request_timeout`, which is 15 s on the servers of the tests. Until then
-/// a read waits for a replica that hangs: commands waited for up to 10 s.
+/// After this time servers know when to ask a second replica of a new table. They compute this once
+/// in each `read_request_timeout`, which is 15 s on the servers of the tests. Until then a read
+/// waits for a replica that hangs: commands waited for up to 10 s.
 const NEW_TABLES: Duration = Duration::from_secs(16);
 
 async fn one_of_three(addresses: &str, round: Round) {

@@ -22,8 +22,8 @@ use crate::{PATIENCE, soon};
 /// server that is killed after this time has the write when it is back.
 const COMMIT_LOG: Duration = Duration::from_secs(2);
 
-/// The time after which a server keeps a write for a peer that has not answered
-/// (`write_request_timeout` of the servers), as a hint. The first server is killed before.
+/// After this time (`write_request_timeout` of the servers) a server keeps a write for a peer that
+/// has not answered, as a hint. The first server is killed before.
 const NO_HINT_YET: Duration = Duration::from_secs(12);
 
 /// The three servers.

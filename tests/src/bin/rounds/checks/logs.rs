@@ -30,7 +30,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             let wrong = wrong_content(facts, *ws, from, events);
             found.extend(wrong.map(|text| (text, vec![operation.number])));
             let last = events.last().map_or(from.saturating_sub(1), |event| event.wlog);
-            // An offset past the end says nothing of the end.
+            // An offset past the end says nothing about the end.
             if events.is_empty() && (is_followed || last > facts.log_end(*ws)) {
                 continue;
             }

@@ -8,7 +8,7 @@ use crate::{clients::Silent, faults::Fault};
 pub(super) struct Recovery {
     /// All nodes must be ready within this time.
     pub(super) within: Duration,
-    /// The time after which they were, or after which the run gave up.
+    /// How long it took until they were ready, or until the run gave up.
     pub(super) ready_after: Duration,
     /// The nodes that were not ready.
     pub(super) missing: Vec<String>,
