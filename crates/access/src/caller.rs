@@ -14,13 +14,12 @@ pub struct Caller {
     pub principal: Principal,
     /// What the principal may do.
     pub grants: Grants,
-    /// The time from which on the token is refused, in seconds since 1970. A stream to the caller
-    /// ends then.
+    /// When the token expires, in seconds since 1970. From then on the token is refused, and a
+    /// stream to the caller ends.
     pub expires: u64,
 }
 
-/// A name of a sender that no other sender has: the issuer of the token, and the subject that the
-/// issuer names.
+/// The unique name of a sender: the issuer of the token, and the subject that the issuer names.
 ///
 /// The text of a principal is the issuer and the subject with `|` between them. In both parts `%`
 /// stands as `%25` and `|` as `%7C`. So two principals never have the same text.
@@ -61,7 +60,7 @@ impl Principal {
         Ok(Principal(text))
     }
 
-    /// The principal of all senders where no sender is asked for its name. No token has this
+    /// The principal of all senders when requests are not authenticated. No token has this
     /// principal.
     pub fn anybody() -> Principal {
         Principal("anybody".to_owned())

@@ -33,12 +33,12 @@ pub(crate) struct Header {
     pub(crate) is_critical: bool,
 }
 
-/// The member is there, whatever it holds, `null` too.
+/// Returns `true`: the member is there, whatever it holds, even `null`.
 fn is_there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// The claims that `jsonwebtoken` does not check, and the issuer, which may not be a list.
+/// The claims that `jsonwebtoken` does not check, and the issuer, which must not be a list.
 #[derive(Deserialize)]
 pub(crate) struct Claims {
     pub(crate) iss: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Claims {
 }
 
 impl TokenContent {
-    /// Reads a token without a check of anything.
+    /// Reads a token and checks nothing.
     ///
     /// # Errors
     /// If the text is not a token.
@@ -65,7 +65,7 @@ impl TokenContent {
 }
 
 impl Header {
-    /// Reads the header of a token. No name may come twice in it.
+    /// Reads the header of a token. A name that occurs twice is refused.
     pub(crate) fn read(token: &str) -> Result<Header, UnreadableToken> {
         let (header, _, _) = split(token)?;
         let header = serde_json::from_slice(&decoded(header)?).map(|Strict(header)| header);

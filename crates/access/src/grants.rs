@@ -92,7 +92,7 @@ impl Grants {
         Grants(entries.into_iter().collect())
     }
 
-    /// All rights everywhere: those of a caller whom nobody checks.
+    /// All rights everywhere, for a caller that nobody checks.
     pub fn everything() -> Grants {
         let rights = [Right::Read, Right::Write, Right::Admin];
         Grants(vec![Grant::new(None, Workspaces::All, rights)])

@@ -33,7 +33,7 @@ const SMALL_ORDER: [[u8; 32]; 7] = [
     ],
 ];
 
-/// 32 bytes that are equal between the first and the last.
+/// 32 bytes: `first`, 30 times `between`, and `last`.
 const fn number(first: u8, between: u8, last: u8) -> [u8; 32] {
     let mut bytes = [between; 32];
     bytes[0] = first;
@@ -41,7 +41,7 @@ const fn number(first: u8, between: u8, last: u8) -> [u8; 32] {
     bytes
 }
 
-/// The public keys by which tokens are checked.
+/// The public keys that check tokens.
 ///
 /// Each key has an id and one algorithm. The header of a token names the key, and never chooses the
 /// algorithm.
@@ -108,7 +108,7 @@ struct Jwk {
 
 /// The reason why a key is not used.
 enum Unused {
-    /// The file is wrong: nobody should go on with it.
+    /// The file is wrong and must not be used.
     Wrong(&'static str),
     /// The key is for something else, or newer than this program.
     Skipped(&'static str),
@@ -230,7 +230,7 @@ fn algorithm_of(jwk: &Jwk) -> Result<Algorithm, Unused> {
 fn ed25519_key(point: &[u8]) -> Result<DecodingKey, Unused> {
     // aws-lc reads other lengths as a public key in X.509, which may have such a point.
     let Ok(mut y) = <[u8; 32]>::try_from(point) else {
-        return Err(Unused::Wrong("the key has not the length of its curve"));
+        return Err(Unused::Wrong("the key does not have the length of its curve"));
     };
     // The highest bit is the sign of x.
     y[31] &= 0x7f;
@@ -249,7 +249,7 @@ fn ecdsa_key(algorithm: Algorithm, x: &[u8], y: &[u8]) -> Result<DecodingKey, Un
         _ => (&ECDSA_P384_SHA384_FIXED, 48),
     };
     if x.len() != length || y.len() != length {
-        return Err(Unused::Wrong("the key has not the length of its curve"));
+        return Err(Unused::Wrong("the key does not have the length of its curve"));
     }
     let point = [&[4], x, y].concat();
     check_point(curve, &point)?;
@@ -261,14 +261,14 @@ fn check_point(curve: &'static dyn VerificationAlgorithm, point: &[u8]) -> Resul
     parsed.map(drop).map_err(|_| Unused::Wrong("the bytes are not a key of this kind"))
 }
 
-/// An RSA key. Some programs write a zero in front of the modulus, to show that it is positive.
+/// An RSA key. Some programs write a zero before the modulus, to show that it is positive.
 fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<DecodingKey, Unused> {
     let number =
         |bytes: &[u8]| -> Vec<u8> { bytes.iter().copied().skip_while(|byte| *byte == 0).collect() };
     let (modulus, exponent) = (number(modulus), number(exponent));
     let unused_bits = modulus.first().map_or(0, |first| first.leading_zeros() as usize);
     if !MODULUS_BITS.contains(&(8 * modulus.len() - unused_bits)) {
-        return Err(Unused::Wrong("the RSA key has not 2048 to 8192 bits"));
+        return Err(Unused::Wrong("the RSA key does not have 2048 to 8192 bits"));
     }
     let is_odd = |bytes: &[u8]| bytes.last().is_some_and(|last| last % 2 == 1);
     if !is_odd(&modulus) || !is_odd(&exponent) || exponent == [1] || exponent.len() > 4 {

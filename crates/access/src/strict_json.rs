@@ -1,8 +1,7 @@
-//! JSON with one meaning: objects in which each name comes once.
+//! JSON with one meaning: no object has a name twice.
 //!
-//! Readers of JSON do not agree on a name that comes twice: most take the last one. So a limit of a
-//! grant could be read as another limit than the one that the issuer, or a proxy in front, has
-//! read.
+//! Readers of JSON do not agree on a name that comes twice: most take the last one. So this program
+//! could read another limit of a grant than the issuer, or a proxy, has read.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-/// Reads JSON in which no object has a name twice, at any depth.
+/// Reads JSON, and refuses an object with a name twice, at any depth.
 pub(crate) fn value(json: &[u8]) -> serde_json::Result<Value> {
     serde_json::from_slice(json).map(|UniqueValue(value)| value)
 }

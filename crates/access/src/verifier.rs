@@ -29,7 +29,7 @@ pub struct TokenRules {
     pub issuer: String,
     /// The audience that each token must name.
     pub audience: String,
-    /// The difference between the clocks of the issuer and of this machine that does no harm.
+    /// How far the clocks of the issuer and of this machine may differ.
     pub leeway: Duration,
 }
 
@@ -64,7 +64,7 @@ pub enum TokenRefusal {
     #[error("the claim `{0}` is missing, or has another form")]
     BadClaim(&'static str),
     /// The claims are not an object, or a claim or a member of the header is of another type.
-    #[error("the header or the claims have another form than those of a token")]
+    #[error("the header or the claims do not have the form of a token")]
     BadClaims,
     /// The issuer is another one.
     #[error("the token is not of the issuer `{expected}`")]
@@ -94,7 +94,7 @@ pub enum TokenRefusal {
 
 /// Checks tokens, and remembers those that it has checked.
 ///
-/// New keys need a new verifier. So nothing is remembered that a former key has signed.
+/// New keys need a new verifier, so no token of a former key is remembered.
 pub struct TokenVerifier {
     rules: TokenRules,
     keys: KeySet,
@@ -111,8 +111,8 @@ struct Remembered {
 impl TokenVerifier {
     /// A verifier for tokens that these keys have signed.
     ///
-    /// Signatures are checked by the provider of `jsonwebtoken` that the process has installed; if
-    /// it has none, this installs that of aws-lc.
+    /// The provider of `jsonwebtoken` that the process has installed checks the signatures. If
+    /// there is none, this installs the one of aws-lc.
     pub fn new(rules: TokenRules, keys: KeySet) -> TokenVerifier {
         // Without one, a process that also has the other provider would panic at its first token.
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
@@ -124,7 +124,7 @@ impl TokenVerifier {
         &self.keys
     }
 
-    /// Checks a token at a time, in seconds since 1970. Returns the sender.
+    /// Checks a token. `now` is in seconds since 1970. Returns the sender.
     ///
     /// # Errors
     /// The reason why the token is refused.
@@ -190,7 +190,7 @@ impl TokenVerifier {
         }
     }
 
-    /// The leeway in whole seconds, at least as long as it was asked for.
+    /// The leeway in whole seconds, rounded up.
     fn leeway(&self) -> u64 {
         let leeway = self.rules.leeway;
         leeway.as_secs() + u64::from(leeway.subsec_nanos() > 0)

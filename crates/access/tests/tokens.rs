@@ -84,7 +84,7 @@ impl IssuerKey {
         IssuerKey { jwk, algorithm, sign }
     }
 
-    /// Signs a token with this header, in which `null` removes a member, and these claims.
+    /// Signs a token with this header and these claims. A `null` in the header removes a member.
     fn token_with(&self, header: Value, claims: &Value) -> String {
         let mut all = json!({"alg": self.algorithm, "kid": self.jwk["kid"]});
         for (name, value) in header.as_object().unwrap() {
@@ -121,7 +121,7 @@ fn verifier(keys: &[&IssuerKey]) -> TokenVerifier {
     TokenVerifier::new(TokenRules::new(ISSUER, "vvm"), keys)
 }
 
-/// Claims that are right, with these in their place. `null` removes a claim.
+/// Valid claims with this change. `null` removes a claim.
 fn claims(change: Value) -> Value {
     let grants = json!([{"app": "acme/shop", "workspaces": [7], "rights": ["read"]}]);
     let mut claims = json!({
@@ -508,7 +508,7 @@ fn keys_of_unknown_kinds_are_skipped() {
     // RSA keys of some issuers have no `alg`.
     let mut rsa = IssuerKey::rsa("rsa", "RS256", &signature::RSA_PKCS1_SHA256);
     rsa.jwk.as_object_mut().unwrap().remove("alg");
-    // Some have a zero in front of the modulus.
+    // Some have a zero before the modulus.
     let modulus = URL_SAFE_NO_PAD.decode(rsa.jwk["n"].as_str().unwrap()).unwrap();
     rsa.jwk["n"] = base64([&[0], &*modulus].concat()).into();
     assert!(verifier(&[&rsa]).verify(&rsa.token(&claims(json!({}))), NOW).is_ok());

@@ -61,7 +61,7 @@ impl CheckedStream {
 /// Reads a stream from its beginning to its end.
 ///
 /// # Errors
-/// The first reason for which the stream cannot be imported.
+/// The first reason why the stream cannot be imported.
 pub fn check_stream(source: impl BufRead) -> Result<CheckedStream, StreamError> {
     let mut reader = StreamReader::begin(source)?;
     let (mut epochs, mut largest_row) = (BTreeMap::new(), reader.header().deployment.row_size());

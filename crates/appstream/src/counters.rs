@@ -1,13 +1,13 @@
-//! The counters and ranges of a stream, and the order in which they may come.
+//! The counters and ranges of a stream, and their order.
 
 use std::collections::HashSet;
 
 use docnumbers::CounterKey;
 use sha2::{Digest, Sha256};
 
-/// The counters in front of a line.
+/// The counters before a line.
 ///
-/// Invariant: a counter comes once, behind all its ranges, and is not lower than their ends. So a
+/// Invariant: a counter comes once, after all its ranges, and is not lower than their ends. So a
 /// node that starts after the import reserves no counter a second time, and no two rows of the
 /// stream have the same key.
 #[derive(Debug, Default)]
@@ -15,11 +15,11 @@ pub(crate) struct CountersSoFar {
     /// The digest of each counter. A digest takes 16 bytes, so a stream with a million counters
     /// takes some 40 MiB: the only memory of the check that grows with the stream.
     seen: HashSet<u128>,
-    /// The counter to which the ranges in front belong, and their last row.
+    /// The counter of the ranges before the line, and their last row.
     open: Option<OpenLedger>,
 }
 
-/// The ranges of a counter that did not come yet.
+/// The ranges of a counter that has not come yet.
 #[derive(Debug)]
 struct OpenLedger {
     of: CounterKey,
@@ -48,7 +48,7 @@ impl CountersSoFar {
             Some(_) => return Err(NO_COUNTER),
             None => {
                 if self.seen.contains(&digest(of)) {
-                    return Err("the counter of the range is in front of it");
+                    return Err("the counter of the range is before it");
                 }
                 self.open = Some(OpenLedger { of: of.clone(), first, end: until });
             }
@@ -78,7 +78,7 @@ impl CountersSoFar {
     }
 }
 
-const NO_COUNTER: &str = "the ranges in front of it have no counter behind them";
+const NO_COUNTER: &str = "the ranges before it have no counter after them";
 
 fn digest(CounterKey { series, period, ws }: &CounterKey) -> u128 {
     let ws = ws.map(|ws| ws.0);

@@ -51,7 +51,7 @@ pub enum StreamError {
     )]
     OtherRows,
     /// The stream ends before its last line.
-    #[error("the export is cut: it ends behind line {0}, and has no line of its end")]
+    #[error("the export is cut: it ends after line {0}, without the line of its end")]
     Cut(u64),
     /// A line is damaged, or is not where it must be.
     #[error("line {line} of the export is damaged: {why}")]

@@ -20,7 +20,7 @@ use crate::{
     writer::{StreamWriter, Written},
 };
 
-/// The number of entries of a ledger that are read together.
+/// How many entries of a ledger are read together.
 const LEDGER_PAGE: usize = 1_000;
 
 /// The numbers of an export.
@@ -32,7 +32,7 @@ pub struct ExportReport {
     pub bytes: u64,
 }
 
-/// An application of which the stream can be written. The storage is only read.
+/// Exports an application. It only reads the storage.
 #[derive(Debug)]
 pub struct Exporter {
     pub(crate) system: System,
@@ -65,13 +65,13 @@ impl Exporter {
 
     /// Writes the stream to `out`, which may block.
     ///
-    /// The events of a partition are all that were in its log when the export reached its end. So
-    /// while nodes work, the export has the first events of each partition, and at least those that
-    /// were acknowledged before it began. Counters are read after all logs, so no counter is lower
-    /// than a number in an event of the stream.
+    /// The export of a partition ends with the last event that its log had when the export got
+    /// there. So while nodes work, the export has the first events of each partition, and at least
+    /// those that were acknowledged before it began. Counters are read after all logs, so no
+    /// counter is lower than a number in an event of the stream.
     ///
     /// # Errors
-    /// The reason. Then the stream has no end, and cannot be imported.
+    /// If the export fails. Then the stream has no end, and cannot be imported.
     pub async fn write<W: Write + Send>(&self, out: &mut W) -> Result<ExportReport, ExportError> {
         let mut lines = StreamWriter::new(out);
         let partitions = self.app.entry.partitions.get();
@@ -103,7 +103,7 @@ impl Exporter {
             timeout: CALL_TIME,
             ..LogSettings::new(self.app.entry.partitions)
         };
-        // The reader leads nothing, and no event is of a later leader.
+        // The reader is no leader, and no event is of a later one.
         let fence = Arc::new(SingleNodeFence(Epoch(u64::MAX)));
         let log = LogWriter::new(storage, self.clock.clone(), fence, partition, settings);
         let mut entries = log.entries(Offset::FIRST);

@@ -20,11 +20,11 @@ use crate::{
     reader::{Fact, StreamReader},
 };
 
-/// The limits of the events that are written together: their number and their bytes.
+/// How many events, and how many bytes, are written together.
 const BATCH_EVENTS: usize = 4_096;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The number of rows of document numbers that are written at the same time.
+/// How many rows of document numbers are written at the same time.
 const ROWS_AT_ONCE: usize = 32;
 
 /// The numbers of an import.
@@ -41,7 +41,7 @@ pub struct ImportReport {
 /// records, answers and numbers follow when a node replays the logs.
 ///
 /// # Errors
-/// [`ImportError::Unfinished`] if the import began and failed: discard it by
+/// [`ImportError::Unfinished`] if the import began and failed: discard it with
 /// [`System::discard_import`], and begin again. After other errors no import is left: for example
 /// [`ImportError::System`] with [`AlreadyExists`](sysvvm::Error::AlreadyExists) if the application
 /// exists, and with [`Importing`](sysvvm::Error::Importing) if another import of it has not
@@ -56,15 +56,14 @@ pub async fn import<R: BufRead + Send>(
     deadline_to_begin: Instant,
 ) -> Result<ImportReport, ImportError> {
     checked.check_rows(system.storage().capabilities().row.value)?;
-    // A source that has no export any more is refused before the application is registered.
+    // A source that no longer has an export is refused before the application is registered.
     let mut reader = StreamReader::begin(source)?;
     let begun = begin(system, name, checked, &clock, deadline_to_begin).await?;
     let importer = Importer::new(system, &begun, checked, clock);
     let written = importer.write_app(&mut reader).await;
     let report = ImportReport { events: reader.events() };
     let Err(error) = written else { return Ok(report) };
-    // The error may be that of a keyspace that another command has dropped, or of a last write that
-    // was done all the same.
+    // Perhaps another command has dropped the keyspace, or the last write was done all the same.
     match system.import_state(&begun, importer.deadline()).await {
         Ok(ImportState::Finished) => Ok(report),
         Ok(ImportState::Discarded) => {
@@ -252,8 +251,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Writes a row of document numbers. The bytes of the row are new in each attempt, so an
-    /// attempt is repeated only if the one before wrote nothing.
+    /// Writes a row of document numbers. Each attempt writes different bytes, so it is repeated
+    /// only if the attempt before wrote nothing.
     async fn write_row_of_series(&self, fact: Fact) -> Result<(), UnfinishedImport> {
         let series = &self.series;
         persistently(&self.clock, false, || async {

@@ -1,9 +1,9 @@
 //! Export and import of an application: as a stream of events, between any two storages.
 //!
 //! - [`Exporter`] writes the stream of an application. It only reads the storage.
-//! - [`check_stream`] reads a stream from its beginning to its end, and refuses one that was cut or
-//!   changed.
-//! - [`import`] writes the application of a stream into a storage in which it does not exist.
+//! - [`check_stream`] reads a stream from its beginning to its end, and refuses a stream that was
+//!   cut or changed.
+//! - [`import`] writes the application of a stream into a storage that does not have it.
 //!
 //! The stream has the events of each partition as they are stored, and the facts that follow from
 //! no event. All other rows follow from the events: the first node that starts the application
@@ -39,5 +39,5 @@ pub use eventlog;
 pub use istorage;
 pub use sysvvm;
 
-/// The longest time of a call of the storage, and of a page of rows.
+/// The deadline of a call of the storage, and of a page of rows.
 const CALL_TIME: std::time::Duration = std::time::Duration::from_secs(10);

@@ -22,7 +22,7 @@ pub(crate) enum Line {
     End(EndLine),
 }
 
-/// What the header of any version has.
+/// The part of the header that every version has.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AnyHeader {
     pub(crate) header: AnyHeaderLine,
@@ -140,10 +140,10 @@ pub(crate) struct RangeLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct EndLine {
-    /// The number of lines in front of this one.
+    /// The number of lines before this one.
     pub(crate) lines: u64,
     pub(crate) events: u64,
-    /// The checksum of all bytes in front of this line, in hexadecimal.
+    /// The checksum of all bytes before this line, in hexadecimal.
     pub(crate) sha256: String,
 }
 

@@ -1,9 +1,9 @@
 //! The rows of a marked event that no event has any more.
 //!
-//! The content of a marked event is lost, so a replay cannot make its rows again. They are read
-//! from the storage: its copy in the log of the workspace, if that one is whole; its records, if no
-//! later event replaced them; and the stored numbers of the workspace, because an operator may have
-//! given too low ones for the marker.
+//! The content of a marked event is lost, so a replay cannot make its rows again. The export reads
+//! them from the storage: the copy of the event in the log of the workspace, if the copy is whole;
+//! its records, if no later event replaced them; and the stored numbers of the workspace, because
+//! an operator may have given too low ones for the marker.
 
 use std::{cmp::Reverse, io::Write, sync::Arc};
 
@@ -60,7 +60,7 @@ impl Exporter {
     ) -> Result<(), ExportError> {
         let last = |seq| numbers.iter().find(|it| it.seq == seq).map_or(0, |it| it.number);
         let (records, collections) = (standard::FIRST_RECORD_ID, standard::FIRST_CRECORD_ID);
-        // A range ends behind its last stored number, at the first storage partition without
+        // A range ends after its last stored number, at the first storage partition without
         // records.
         let ranges = [
             (0, 1 << 17),
@@ -72,7 +72,8 @@ impl Exporter {
             let last = RecordId(last.max(from));
             let mut rows = reader.record_rows(ws, RecordId(from), last);
             while let Some((id, bytes)) = rows.try_next().await? {
-                // A damaged record is either of an event, and a replay makes it again, or is lost.
+                // Either an event has the damaged record, and a replay makes it again, or the
+                // record is lost.
                 let stored = AppRow::Record(ws, id).record(&bytes);
                 // The marker may not know the epoch of its event, but the offset is unique.
                 if stored.is_ok_and(|stored| stored.version.plog == marker.place.plog) {

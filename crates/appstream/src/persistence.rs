@@ -1,4 +1,4 @@
-//! Calls of an import that are made again while the storage does not answer.
+//! The repeats of an import's calls while the storage does not answer.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use istorage::{Error, ErrorKind};
 
 use crate::UnfinishedImport;
 
-/// The time for which a call is made again.
+/// How long a call is repeated.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pause between two calls.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Makes a call again while the storage is unavailable. `may_be_done_twice` tells whether a call
-/// with an unknown outcome is made again, too.
+/// Repeats a call while the storage is unavailable. `may_be_done_twice` tells whether a call with
+/// an unknown outcome is repeated, too.
 pub(crate) async fn persistently<T, E, F>(
     clock: &Clock,
     may_be_done_twice: bool,

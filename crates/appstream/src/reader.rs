@@ -1,8 +1,8 @@
 //! The reading of a stream, line by line.
 //!
-//! Invariant: a fact is returned only if its line may follow the lines in front of it, and its
-//! bytes belong to the row that the line names. The end is returned only if the whole stream is as
-//! it was written.
+//! Invariant: a fact is returned only if its line may follow the lines before it, and its bytes
+//! belong to the row that the line names. The end is returned only if the whole stream is as it was
+//! written.
 
 use std::{
     collections::BTreeMap,
@@ -56,12 +56,12 @@ pub(crate) enum Fact {
         entry: Entry,
         bytes: Bytes,
     },
-    /// The whole copy of the marked event in front.
+    /// The whole copy of the marked event before it.
     Copy {
         entry: Entry,
         bytes: Bytes,
     },
-    /// A record of the marked event in front.
+    /// A record of the marked event before it.
     Record {
         record: StoredRecord,
         bytes: Bytes,
@@ -81,7 +81,7 @@ pub(crate) struct StreamReader<R> {
     lines: u64,
     events: u64,
     last: Option<LastEntry>,
-    /// The place of the marker to which the next lines belong.
+    /// The place of the marker that the next lines belong to.
     marked: Option<EventPlace>,
     are_events_over: bool,
     last_series: Option<SeriesId>,
@@ -116,7 +116,7 @@ impl<R: BufRead> StreamReader<R> {
         }
         let damaged = |why| StreamError::Damaged { line: 1, why };
         let Ok(Line::Header(header)) = serde_json::from_slice(&line) else {
-            return Err(damaged("it has not the fields of a header".to_owned()));
+            return Err(damaged("it does not have the fields of a header".to_owned()));
         };
         if header.row_formats != row_formats() {
             return Err(StreamError::OtherRows);
@@ -154,7 +154,7 @@ impl<R: BufRead> StreamReader<R> {
         hex(&self.digest.clone().finalize())
     }
 
-    /// Returns the next fact; `None` behind the last one, if the stream is whole.
+    /// Returns the next fact; `None` after the last one, if the stream is whole.
     pub(crate) fn next(&mut self) -> Result<Option<Fact>, StreamError> {
         let number = self.lines + 1;
         if read_line(&mut self.source, &mut self.line, number)? == 0 {
@@ -180,7 +180,7 @@ impl<R: BufRead> StreamReader<R> {
     fn check_end(&self, end: &EndLine) -> Result<(), Why> {
         let (lines, events) = (self.lines, self.events);
         if *end != (EndLine { lines, events, sha256: self.sha256() }) {
-            return Err("the lines in front of it are not those that were written".to_owned());
+            return Err("the lines before it are not those that were written".to_owned());
         }
         Ok(self.counters.end()?)
     }
@@ -201,7 +201,7 @@ impl<R: BufRead> StreamReader<R> {
                 let is_its =
                     |copy: EventPlace| (copy.plog, copy.wlog) == (marked.plog, marked.wlog);
                 if !entry.place().is_some_and(is_its) {
-                    return Err("it is not the copy of the event in front of it".to_owned());
+                    return Err("it is not the copy of the event before it".to_owned());
                 }
                 self.check_tables(&entry)?;
                 Fact::Copy { entry, bytes }
@@ -211,7 +211,7 @@ impl<R: BufRead> StreamReader<R> {
                 let row = AppRow::Record(WsId(ws), RecordId(id));
                 let record = row.record(&bytes).map_err(text)?;
                 if record.version.plog != marked.plog {
-                    return Err("it is not a record of the event in front of it".to_owned());
+                    return Err("it is not a record of the event before it".to_owned());
                 }
                 self.check_table(&record.record)?;
                 Fact::Record { record, bytes }
@@ -261,7 +261,7 @@ impl<R: BufRead> StreamReader<R> {
         }
         let epoch = entry.epoch();
         if before.is_some_and(|before| before.epoch > epoch) {
-            return Err("its epoch is lower than that of the event in front of it".to_owned());
+            return Err("its epoch is lower than that of the event before it".to_owned());
         }
         self.check_tables(&entry)?;
         self.last = Some(LastEntry { partition, plog, epoch });
@@ -324,10 +324,10 @@ impl<R: BufRead> StreamReader<R> {
         Ok(Fact::Series(id, stored))
     }
 
-    /// Returns the place of the marker in front of a line.
+    /// Returns the place of the marker before a line.
     fn marked(&self, ws: u64) -> Result<EventPlace, Why> {
         let marked = self.marked.filter(|marked| marked.ws.0 == ws && !self.are_events_over);
-        marked.ok_or_else(|| "no marker of its workspace is in front of it".to_owned())
+        marked.ok_or_else(|| "no marker of its workspace is before it".to_owned())
     }
 
     fn end_events(&mut self) {

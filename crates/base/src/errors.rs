@@ -1,7 +1,7 @@
 //! The text of an error with all its causes, and of several errors together.
 //!
 //! The `Display` of an error shows only the error itself, and a log in JSON shows nothing more. So
-//! log lines, statuses and messages to operators are made by [`with_causes`] and
+//! log lines, statuses and messages to operators use [`with_causes`] or
 //! [`with_causes_separated_by`].
 
 use std::{
@@ -40,7 +40,7 @@ pub fn with_causes_separated_by(error: &dyn Error, separator: &str) -> String {
     text
 }
 
-/// Returns the text of several mistakes: how many they are, and one in each line.
+/// Returns the text of several mistakes: how many there are, then one in each line.
 ///
 /// ```
 /// assert_eq!(base::listed(&["no kind", "no id"]), "2 mistakes:\n- no kind\n- no id");

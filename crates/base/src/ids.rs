@@ -33,7 +33,7 @@ impl Offset {
     pub const FIRST: Offset = Offset(1);
 
     /// The offset of the last event that the log of a partition can have. The order of a write has
-    /// 40 bits for an offset, and the offset behind the last event is stored with such an order,
+    /// 40 bits for an offset, and the offset after the last event is stored with such an order,
     /// too.
     pub const LAST: Offset = Offset((1 << 40) - 2);
 

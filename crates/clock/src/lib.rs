@@ -9,7 +9,7 @@
 //! a suspend has ended when the machine wakes. On other systems the operating system decides
 //! whether its monotonic clock (`CLOCK_MONOTONIC`) counts during a suspend. [`WallTime`] is the
 //! time of the calendar. The calendar may jump, and differs between machines. Use [`WallTime`] for
-//! times that other machines judge.
+//! times that other machines read.
 //!
 //! ```
 //! use clock::ManualClock;
@@ -96,8 +96,8 @@ impl Clock {
     /// A random number, from the operating system or from the seed of a manual clock.
     ///
     /// # Panics
-    /// If the operating system does not provide random numbers. Without them no safe identity can
-    /// be made.
+    /// If the operating system does not provide random numbers. No identity would be safe without
+    /// them.
     pub fn random(&self) -> u64 {
         match &self.source {
             Source::System => system::random(),

@@ -23,10 +23,10 @@ pub(crate) struct ManualState {
     sleepers: Mutex<Sleepers>,
 }
 
-/// The tasks that wait for a time, in the order in which they wake.
+/// The tasks that wait for a time, in their order of waking.
 ///
-/// Tasks that wait for the same time wake in the order in which they began to wait. So a simulation
-/// on one thread follows from its seed.
+/// Tasks that wait for the same time wake in the order of their arrival. So a simulation on one
+/// thread follows from its seed.
 #[derive(Debug, Default)]
 struct Sleepers {
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
@@ -192,8 +192,8 @@ mod tests {
         assert!(poll_once(sleep.as_mut()).await.is_some());
     }
 
-    /// All sleepers woke at once, in an order that no seed decided. So the history of a seed was
-    /// another one when it ran again.
+    /// All sleepers woke at once, in an order that no seed decided. So a seed did not replay its
+    /// history.
     #[tokio::test]
     async fn sleepers_wake_in_the_order_of_their_times() {
         let manual = ManualClock::new(0);

@@ -81,7 +81,7 @@ impl WallTime {
         self.0 / 1_000_000
     }
 
-    /// The milliseconds by which `self` is ahead of `other`, negative if `self` is behind.
+    /// How many milliseconds `self` is ahead of `other`; negative if `self` is behind.
     #[must_use]
     pub const fn millis_ahead_of(self, other: WallTime) -> i64 {
         (self.as_millis() as i64).saturating_sub(other.as_millis() as i64)

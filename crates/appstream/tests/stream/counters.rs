@@ -122,7 +122,7 @@ enum ReadKind {
     Ledger,
 }
 
-/// A storage in which a node works between the reads of a counter and of its ledger.
+/// A storage that lets a node work between the reads of a counter and of its ledger.
 struct Between {
     inner: SharedStorage,
     work: Arc<Mutex<Work>>,
@@ -135,7 +135,7 @@ impl fmt::Debug for Between {
 }
 
 impl Between {
-    /// Returns the work that comes in front of a read.
+    /// Returns the work that comes before a read.
     fn before(&self, kind: ReadKind, pkey: &[u8]) -> Option<BoxFuture<'static, ()>> {
         let is_of_series = pkey.windows(SERIES.len()).any(|part| part == SERIES.as_bytes());
         let mut work = self.work.lock().unwrap();

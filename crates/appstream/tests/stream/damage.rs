@@ -1,4 +1,4 @@
-//! Streams that are refused.
+//! Streams that the check refuses.
 
 use std::io::{self, BufReader, Read};
 
@@ -44,8 +44,8 @@ async fn a_flipped_bit_is_refused() {
     }
 }
 
-/// The checksum of the whole does not replace the check of each line: a line that was taken out, or
-/// moved, with a right checksum.
+/// The checksum of the whole does not replace the check of each line: these streams lack a line, or
+/// have it in another place, and their checksums are right.
 #[tokio::test]
 async fn lines_that_do_not_follow_each_other_are_refused() {
     let stream = String::from_utf8(stream().await).unwrap();
@@ -149,8 +149,8 @@ fn without_containers(table: &Table) -> Table {
     fields.fold(bare, |bare, (field, holds)| bare.with_field(field.clone(), *holds))
 }
 
-/// The header of the stream lacked a table of its events. The import took it, and the next node
-/// deployed an application in which these records belong to no table.
+/// The header of the stream lacked a table of its events. The import took the stream, and the next
+/// node deployed an application that had no table for these records.
 #[tokio::test]
 async fn a_header_without_a_table_of_an_event_is_refused() {
     // In the second shop the article and its prices are records of a marked event alone.
@@ -242,8 +242,8 @@ async fn a_row_that_comes_twice_is_refused() {
     assert!(refused.ends_with("the series has a definition twice"), "{refused}");
 }
 
-/// A counter, with all its ranges, behind other counters. The check remembers more than the line in
-/// front.
+/// A counter, with all its ranges, after other counters. The check remembers more than the line
+/// before.
 #[tokio::test]
 async fn a_counter_that_comes_again_later_is_refused() {
     let refused = checked(|lines| {
@@ -256,13 +256,13 @@ async fn a_counter_that_comes_again_later_is_refused() {
     assert!(refused.ends_with("the stream has the counter twice"), "{refused}");
     let refused = checked(|lines| lines.push(lines[last(lines, "range")].clone())).await;
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.ends_with("the counter of the range is in front of it"), "{refused}");
+    assert!(refused.ends_with("the counter of the range is before it"), "{refused}");
 }
 
 /// Without a counter, or with a lower one, a node would reserve the ranges again.
 #[tokio::test]
 async fn ranges_need_a_counter_that_is_not_lower() {
-    let missing = "the ranges in front of it have no counter behind them";
+    let missing = "the ranges before it have no counter after them";
     let end = checked(|lines| drop(lines.remove(last(lines, "counter")))).await;
     let end = end.unwrap_err().to_string();
     assert!(end.ends_with(missing), "{end}");
@@ -315,7 +315,7 @@ async fn a_number_of_an_unknown_sequence_is_refused() {
     }
 }
 
-/// A line without an end, which gives its bytes as long as somebody reads them.
+/// A line without an end: it gives bytes for as long as somebody reads.
 struct Endless {
     start: &'static [u8],
     read: usize,

@@ -58,7 +58,7 @@ async fn next_epochs(scene: &Scene) -> [u64; 2] {
     })
 }
 
-/// Nodes read the logs, and are stopped.
+/// Lets nodes replay the logs, and stops them.
 async fn recover(scene: &Scene) {
     for (partition, epoch) in [1, 2].into_iter().zip(next_epochs(scene).await) {
         let node = scene.node(partition, epoch).await;
@@ -76,7 +76,7 @@ async fn epochs_begin_above_those_of_the_log() {
     assert_eq!(next_epochs(&target).await, [4, 2]);
 }
 
-/// The next command gets the numbers that follow, and a command that is sent again gets its answer.
+/// The next command gets the numbers that follow, and a repeated command gets its answer.
 #[tokio::test]
 async fn numbers_go_on_where_they_stopped() {
     for level in LEVELS {

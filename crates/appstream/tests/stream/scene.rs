@@ -132,9 +132,9 @@ impl Scene {
         self.run(node, Command { idempotency_key: key, ..command }).await;
     }
 
-    /// Damages an event that is applied, and that is in front of the stored offset. An operator
-    /// marks it. The event made an article with two prices; a later event has changed the article.
-    /// So the prices, and the numbers of the sequences, are in no event any more.
+    /// Damages an event that is applied, and that is before the stored offset. An operator marks
+    /// it. The event made an article with two prices; a later event has changed the article. So no
+    /// event has the prices and the numbers of the sequences any more.
     async fn mark_an_event(&self) {
         let (ws, partition) = MARKED;
         let node = self.node(partition, 2).await;
@@ -148,8 +148,8 @@ impl Scene {
         self.mark(&lost, 3).await;
     }
 
-    /// A shop with a marked event. A record of the event has a name of this length, and its tables
-    /// are in no event any more.
+    /// A shop with a marked event. A record of the event has a name of this length, and no other
+    /// event has records of its tables.
     pub(crate) async fn with_marked_record(length: usize) -> Scene {
         let scene = Scene::deployed(TrustLevel::Zero, false).await;
         let (ws, partition) = MARKED;
@@ -243,8 +243,8 @@ impl Scene {
         stream
     }
 
-    /// All rows of the keyspace of the application, but for the view of numbers, which the
-    /// [numbers](Scene::stored_numbers) have.
+    /// All rows of the keyspace of the application except the view of numbers: for that see
+    /// [numbers](Scene::stored_numbers).
     pub(crate) async fn app_rows(&self) -> BTreeMap<(Bytes, Bytes), Bytes> {
         let mut rows = dump(&self.db.app.storage).await;
         rows.retain(|(pkey, _), _| pkey[..2] != [0, 23]);

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::scene::{FAR, Scene, empty, import_into, name, sorted_lines, system, sysvvm};
 
-/// A file at which something happens once, behind some bytes.
+/// A file where something happens once, after some bytes.
 struct Interrupted<'a> {
     rest: &'a [u8],
     left: usize,
@@ -43,8 +43,8 @@ impl Read for Interrupted<'_> {
     }
 }
 
-/// The import ends at every part of the stream. No node opens the application, another import is
-/// refused, and after it is discarded the import gives the same application.
+/// The import ends at each part of the stream. No node opens the application, and another import is
+/// refused. Once the import is discarded, a new one gives the same application.
 #[tokio::test]
 async fn an_import_that_ended_early_is_discarded_and_repeated() {
     let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
@@ -113,7 +113,7 @@ async fn an_import_that_was_killed_at_any_write_is_repeated() {
     }
 }
 
-/// A storage of a process that is killed behind some writes.
+/// The storage of a process that is killed after some writes.
 #[derive(Debug)]
 struct Dying {
     inner: SharedStorage,
@@ -145,7 +145,7 @@ impl StorageWrapper for Dying {
     }
 }
 
-/// Another whole export is in the place of the one that was checked.
+/// Another whole export replaces the one that was checked.
 #[tokio::test]
 async fn an_export_that_was_exchanged_is_not_finished() {
     let scene = Scene::deployed(TrustLevel::Zero, false).await;
@@ -260,7 +260,7 @@ async fn writes_that_the_storage_refused_are_repeated() {
     assert_eq!(sorted_lines(&target.export().await), sorted_lines(&stream));
 }
 
-/// A storage that refuses every other write, behind the one that registers the import.
+/// A storage that refuses every other write after the one that registers the import.
 #[derive(Debug)]
 struct Refusing {
     inner: SharedStorage,
@@ -361,7 +361,7 @@ struct LostAnswer {
     is_last: bool,
 }
 
-/// A storage that does a write, and loses its answer.
+/// A storage that does a write and loses its answer.
 #[derive(Debug)]
 struct LosesAnswer {
     inner: SharedStorage,
