@@ -16,19 +16,19 @@ pub struct Calendar {
     zone: TimeZone,
 }
 
-/// A civil date, and the part of it that has one offset from UTC. The part contains the moment for
-/// which it was asked.
+/// A civil date, and the part of it that has one offset from UTC. The part contains the moment that
+/// the caller asked for.
 ///
-/// A date is one part on nearly all days. On a day on which the offset changes, a date has several
-/// parts. In a zone whose clocks go back over midnight, another date can be between two parts. A
-/// part never contains such a gap.
+/// Nearly every date is one part. A date has several parts if the offset changes on that day. In a
+/// zone whose clocks go back over midnight, another date can be between two parts. A part never
+/// contains such a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CivilDay {
     /// The date.
     pub date: Date,
     /// The first moment of the part.
     pub from: WallTime,
-    /// The first moment behind the part.
+    /// The first moment after the part.
     pub until: WallTime,
 }
 
@@ -95,8 +95,7 @@ impl CivilDay {
     }
 }
 
-/// The timestamp of a moment in nanoseconds since 1970. Timestamps end in 9999, behind
-/// [`WallTime`].
+/// The timestamp of a moment in nanoseconds since 1970. Timestamps end in 9999, after [`WallTime`].
 fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX)
 }

@@ -1,12 +1,12 @@
-//! Check digits, by which a mistake in a number is noticed.
+//! Check digits, which show a mistake in a number.
 //!
 //! | part | standard | digits | covered characters |
 //! |---|---|---|---|
 //! | `{check:luhn}` | ISO/IEC 7812-1, annex B | 1 | digits |
 //! | `{check:mod97}` | ISO/IEC 7064, MOD 97-10 | 2 | digits; letters as in IBAN and LEI |
 //!
-//! Both cover the text in front of the check part and skip all other characters. Both detect every
-//! wrong digit. `luhn` detects two exchanged neighbours except 0 and 9, and `mod97` all of them.
+//! Both cover the text before the check part and skip all other characters. Both detect every wrong
+//! digit. `luhn` detects two exchanged neighbours except 0 and 9, and `mod97` all of them.
 
 /// The kinds of check digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl CheckKind {
     }
 }
 
-/// The Luhn digit of the digits of `text`. All other characters are skipped, also letters: the
+/// The Luhn digit of the digits of `text`. All other characters are skipped, even letters: the
 /// standard has no rule for them.
 ///
 /// ```
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(mod97(&"9".repeat(200)), mod97(&"9".repeat(200 % 96)), "10^96 mod 97 is 1");
     }
 
-    /// Calls `f` with each text of four digits in front of their check digits.
+    /// Calls `f` with each text of four digits and their check digits.
     fn all(check: fn(&str) -> String, mut f: impl FnMut(String)) {
         (0..10_000).for_each(|n| f(check(&format!("{n:04}"))));
     }

@@ -17,10 +17,10 @@ pub struct Definition {
     ///   (ISO year), VV (ISO week), and characters between them that are no letters.
     /// - `{counter:N}`: the counter, with zeros on its left up to N digits (1 to 19).
     /// - `{ws}`, `{ws:N}`: the number of the workspace, as it is or with N digits (1 to 20).
-    /// - `{check:luhn}`, `{check:mod97}`: check digits over all text in front of them
+    /// - `{check:luhn}`, `{check:mod97}`: check digits over all text before them
     ///   ([`check_digit`](crate::check_digit)).
     pub template: String,
-    /// The time at which the counter starts again.
+    /// When the counter starts again.
     pub reset: Reset,
     /// The IANA name of the time zone that decides the date, such as `Europe/Berlin`.
     pub zone: String,
@@ -32,7 +32,8 @@ pub struct Definition {
     pub overflow: Overflow,
     /// The counters that the series has.
     pub scope: Scope,
-    /// A number is nearly full from this percentage of the counters that its digits can show.
+    /// A number is nearly full when its counter reaches this percentage of the values that its
+    /// digits can show.
     pub warn_at_percent: u8,
 }
 
@@ -50,16 +51,16 @@ pub enum Overflow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Each workspace counts on its own. Without `{ws}` in the template, a number is unique in its
-    /// workspace only.
+    /// Each workspace has its own counter. Without `{ws}` in the template, a number is unique in
+    /// its workspace only.
     Workspace,
     /// The application has one counter.
     Application,
 }
 
 impl Definition {
-    /// A series that never starts again, in UTC, from 0 in steps of 1. Each workspace counts on its
-    /// own. The counter widens, and a number is nearly full from 90 %.
+    /// A series that never starts again, in UTC, from 0 in steps of 1. Each workspace has its own
+    /// counter. The counter widens, and a number is nearly full from 90 %.
     #[must_use]
     pub fn new(id: &str, template: &str) -> Definition {
         Definition {

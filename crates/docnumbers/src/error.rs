@@ -2,7 +2,7 @@
 
 use crate::Reset;
 
-/// The reason for which a text is not a template.
+/// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The template has no text and no part.
@@ -55,7 +55,7 @@ pub enum TemplateError {
     /// The template has more than one check part.
     #[error("the template has more than one check part: keep the last one")]
     SeveralChecks,
-    /// The counter is behind the check part, which covers only the text in front of it.
+    /// The counter is after the check part, which covers only the text before it.
     #[error("the check part does not cover the counter: put the check part behind the counter")]
     CheckBeforeCounter,
     /// The check digits have no rule for this character.
@@ -71,7 +71,7 @@ pub enum TemplateError {
     },
 }
 
-/// The reason for which a definition is refused.
+/// Why a definition is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionError {
     /// The id is empty, too long, or has other characters.
@@ -120,7 +120,7 @@ pub enum DefinitionError {
     NoSeparator,
 }
 
-/// The reason for which a number cannot be rendered.
+/// Why a number cannot be rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     /// The counter has no more numbers in this period ([`Overflow::Error`](crate::Overflow)).
@@ -154,7 +154,7 @@ pub enum RenderError {
     },
 }
 
-/// The reason for which a definition may not replace an earlier one.
+/// Why a definition must not replace an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError {
     /// The definitions are of different series.
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(text, expected);
     }
 
-    /// The part that the error of a period advises to add is enough.
+    /// Adding the part that the error of a period advises is enough.
     #[test]
     fn the_advice_on_a_period_helps() {
         for reset in [Reset::Year, Reset::Month, Reset::Week, Reset::Day] {

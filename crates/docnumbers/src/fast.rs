@@ -36,7 +36,7 @@ pub use self::{
 };
 use crate::{DocNumber, DocNumberRows, FixError, Policy, Series, WsId};
 
-/// The interval at which a call checks counters that wait to be given back.
+/// How often a call checks the counters that wait to be given back.
 const RETURN_CHECK: Duration = Duration::from_millis(1);
 
 /// A series whose numbers a node draws from reserved ranges, in memory.
@@ -48,14 +48,14 @@ const RETURN_CHECK: Duration = Duration::from_millis(1);
 ///   [`FastSeries::close`], the next node goes on with the next counter, unless other nodes have
 ///   reserved counters after it.
 ///
-/// If each workspace counts on its own and the template has no `{ws}`, two workspaces draw the same
-/// text.
+/// If each workspace has its own counter and the template has no `{ws}`, two workspaces draw the
+/// same text.
 ///
-/// The first draw of a counter waits for the storage. Later draws wait only if more than
-/// [`refill_below`](FastSettings::refill_below) numbers are drawn per round trip, if a block is
-/// larger than the values that the node holds, if the counter was given back since, or if the
-/// storage fails. Draws of a counter that wait are served in the order in which they came. Draws
-/// that wait for nothing go first only while the node holds too few values for the first of them.
+/// The first draw of a counter waits for the storage. Later draws wait only if callers draw more
+/// than [`refill_below`](FastSettings::refill_below) numbers per round trip, if a block is larger
+/// than the values that the node holds, if the counter was given back since, or if the storage
+/// fails. Waiting draws of a counter are served in order of arrival. A draw that needs no wait goes
+/// before them only while the node holds too few values for the first of them.
 ///
 /// Open a series once in a process. A clone is another handle of the same series. If all handles
 /// are dropped without [`close`](FastSeries::close), the rest of each range is lost, as in a crash.
@@ -106,7 +106,7 @@ impl Drop for SeriesOwner {
     }
 }
 
-/// A draw that may wait. It leaves its queue when it ends, also if it is dropped.
+/// A draw that may wait. It leaves its queue when it ends or is dropped.
 struct WaitingDraw<'a> {
     shared: &'a SharedSeries,
     place: Option<Place>,
@@ -179,8 +179,7 @@ impl FastSeries {
         drawn.ok_or(DocNumberError::Closed)
     }
 
-    /// Draws a block of numbers of a workspace, all of one period. Draws either all of them or
-    /// none.
+    /// Draws a block of numbers of a workspace, all of one period: either all of them or none.
     ///
     /// # Errors
     /// The reason why no number was drawn.
@@ -203,8 +202,8 @@ impl FastSeries {
     }
 
     /// The number that this node would draw next, if no other caller draws first. Nothing is drawn.
-    /// While a reservation of this node is under way, the storage may already count its range. Then
-    /// the next draw gives an earlier number than this one.
+    /// While a reservation of this node is under way, the storage may already count its range, and
+    /// the next draw may give an earlier number than this one.
     ///
     /// # Errors
     /// The reason why no number could be drawn.
@@ -227,7 +226,8 @@ impl FastSeries {
     }
 
     /// Gives back the counters of some workspaces, for example because another node serves these
-    /// workspaces from now on. Waits for the storage until `deadline`; what takes longer goes on.
+    /// workspaces from now on. Waits for the storage until `deadline`; work that takes longer goes
+    /// on.
     ///
     /// A later draw of these workspaces reserves a new range. A counter with a reservation under
     /// way is kept, and so is a counter that all workspaces share.

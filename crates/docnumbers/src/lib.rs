@@ -25,7 +25,7 @@
 //! - [`Period`] is the key of a counter, beside the series. The date in the text and the period
 //!   come from one moment. So no midnight comes between them.
 //! - [`DayText`] is the prepared text of a day. Keep it while [`CivilDay::contains`] is true.
-//! - [`Series::may_replace`] tells whether a definition may change.
+//! - [`Series::may_replace`] tells whether a definition may replace earlier ones.
 //! - [`FastSeries`] draws numbers over a storage: from ranges of counters that it reserves.
 //!   [`DocNumberRows`] is the place of its rows. Its ledger lists the ranges that may not be all
 //!   issued.

@@ -1,4 +1,4 @@
-//! The spans in which a counter counts on.
+//! Periods: the spans after which a counter starts again.
 
 mod parse;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::parse::InvalidPeriod;
 
-/// The time at which the counter of a series starts again.
+/// When the counter of a series starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reset {
@@ -28,7 +28,7 @@ pub enum Reset {
     Day,
 }
 
-/// In the order of their numbers in the stable form.
+/// Ordered by their numbers in the stable form.
 pub(crate) const ALL_RESETS: [Reset; 5] =
     [Reset::Never, Reset::Year, Reset::Month, Reset::Week, Reset::Day];
 
@@ -57,7 +57,8 @@ impl fmt::Display for Reset {
     }
 }
 
-/// A span in which a counter counts on: a year, a month, a week, a day, or all time.
+/// A span that a counter counts through without a new start: a year, a month, a week, a day, or all
+/// time.
 ///
 /// Two dates have equal periods exactly if no counter starts again between them. Periods of one
 /// [`Reset`] are in the order of time. [`Display`](fmt::Display) shows `2026-05-22`, `2026-W21`,
@@ -85,7 +86,7 @@ impl Period {
         Period { reset, first }
     }
 
-    /// The reset to which the period belongs.
+    /// The reset that makes such periods.
     #[must_use]
     pub fn reset(self) -> Reset {
         self.reset
@@ -98,8 +99,7 @@ impl Period {
         [self.reset as u8, high, low, self.first.month() as u8, self.first.day() as u8]
     }
 
-    /// Reads the stable form. Returns nothing if [`Period::to_bytes`] gives other bytes for all
-    /// periods.
+    /// Reads the stable form. Returns nothing if no period has these bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 5]) -> Option<Period> {
         let [tag, high, low, month, day] = bytes;

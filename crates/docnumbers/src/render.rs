@@ -23,7 +23,7 @@ pub struct DocNumber {
     pub text: String,
     /// The counter in the number.
     pub counter: u64,
-    /// The period in which the counter was drawn.
+    /// The period of the counter.
     pub period: Period,
     /// Whether the counters of the period will soon need more digits than the template has.
     pub is_nearly_full: bool,
@@ -35,8 +35,8 @@ impl fmt::Display for DocNumber {
     }
 }
 
-/// The text of all numbers of a series on one day. Only counter, workspace and check digits are
-/// left out.
+/// The text of all numbers of a series on one day. Only the counter, the workspace and the check
+/// digits are missing.
 #[derive(Clone, Debug)]
 pub struct DayText {
     day: CivilDay,
@@ -80,7 +80,7 @@ impl DayText {
         Ok(DayText { day, period, pieces, overflow: definition.overflow, nearly_full_from })
     }
 
-    /// The civil day, and the span of time in which it may be used.
+    /// The civil day, and when its text may be used.
     #[must_use]
     pub fn day(&self) -> CivilDay {
         self.day

@@ -1,4 +1,4 @@
-//! The changes of a definition after which no number is given a second time.
+//! Which changes of a definition give no number a second time.
 
 use crate::{
     ReplaceError, Series,
@@ -11,7 +11,7 @@ use crate::{
 /// Both series draw from the same counters, so no pair of a period and a counter occurs in both. If
 /// only the width of the counter differs, one division into parts fits the texts of both, and the
 /// [proof of uniqueness](crate::unique) holds for them together. Otherwise the texts must differ in
-/// some place in all cases.
+/// one place that is the same for all of them.
 pub(crate) fn check(new: &Series, old: &Series) -> Result<(), ReplaceError> {
     let (definition, earlier) = (new.definition(), old.definition());
     let rules = [

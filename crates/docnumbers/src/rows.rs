@@ -91,10 +91,10 @@ pub enum RangeState {
 }
 
 impl DocNumberRows {
-    /// The rows whose partition keys begin with `prefix`. No other row of the storage may have such
-    /// a partition key. A call of the storage may take `call_timeout`. A conditional write may take
-    /// half of the time that is left to its caller, if that is less. The reading of a ledger may
-    /// take all of that time.
+    /// The rows whose partition keys begin with `prefix`. No other row of the storage must have
+    /// such a partition key. A call of the storage may take `call_timeout`. A conditional write may
+    /// take half of the time that is left to its caller, if that is less. Reading a ledger may take
+    /// all of that time.
     pub fn new(
         storage: SharedStorage,
         clock: Clock,

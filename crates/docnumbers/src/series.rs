@@ -10,7 +10,7 @@ use crate::{
 /// A checked definition, which makes the numbers of its documents.
 ///
 /// Two numbers with different periods or different counters have different texts. If the template
-/// has `{ws}`, also two numbers of different workspaces have different texts.
+/// has `{ws}`, two numbers of different workspaces have different texts, too.
 #[derive(Clone, Debug)]
 pub struct Series {
     definition: Definition,

@@ -61,7 +61,7 @@ impl DateField {
 }
 
 impl Part {
-    /// The digits that the part has at least. A literal counts as none.
+    /// The fewest digits of the part. A literal counts as none.
     pub(crate) fn digits_min(&self) -> u8 {
         match self {
             Part::Literal(_) => 0,
@@ -72,7 +72,7 @@ impl Part {
         }
     }
 
-    /// The bytes that the part has at most.
+    /// The most bytes of the part.
     fn bytes_max(&self) -> usize {
         match self {
             Part::Literal(text) => text.len(),

@@ -1,4 +1,4 @@
-//! The rules by which two documents of a series never get one text.
+//! The rules that keep two documents of a series from getting one text.
 //!
 //! The caller draws each pair of a period and a counter once, for each workspace or for the
 //! application. These rules make sure that the text determines the pair, and the workspace if the
@@ -57,9 +57,9 @@ fn determines_period(has: impl Fn(DateField) -> bool, reset: Reset) -> bool {
     }
 }
 
-/// Whether a character that is no digit is between each two parts of variable width.
+/// Whether there is a character other than a digit between any two parts of variable width.
 pub(crate) fn has_separators(template: &Template, counter_widens: bool) -> bool {
-    // Whether a part of variable width has no separator behind it yet.
+    // Whether a part of variable width has no separator after it yet.
     let mut is_open = false;
     for part in template.parts() {
         let is_variable = match part {
@@ -96,8 +96,8 @@ mod tests {
         [year, year % 100, month, day, date.day_of_year(), of_week[0], of_week[1]]
     }
 
-    /// Returns the resets for which two dates of the list have these fields, but not the period, in
-    /// common.
+    /// Returns for each reset whether two dates of the list have the same fields, but different
+    /// periods.
     fn collisions(dates: &[([i16; 7], [Period; 5])], mask: u8) -> [bool; 5] {
         let (mut seen, mut collides) = (HashMap::new(), [false; 5]);
         for (fields, periods) in dates {

@@ -11,7 +11,7 @@ use jiff::tz::TimeZoneDatabase;
 const RESETS: [Reset; 5] = [Reset::Never, Reset::Year, Reset::Month, Reset::Week, Reset::Day];
 
 /// Zones with all kinds of changes. Clocks change at midnight in Sao Paulo (until 2019), Havana and
-/// Beirut, and one minute behind it in St. John's (until 2011). Apia has skipped a day.
+/// Beirut, and one minute after it in St. John's (until 2011). Apia has skipped a day.
 const ZONES: [&str; 9] = [
     "UTC",
     "Europe/Berlin",
@@ -75,7 +75,7 @@ fn civil(day_number: i64) -> (i64, i64, i64) {
     (year, month, rest + 1)
 }
 
-/// A number that two days have in common exactly if they are in one period.
+/// A number that is equal for two days exactly if they are in one period.
 fn reference_key(reset: Reset, day_number: i64) -> i64 {
     let (year, month, _) = civil(day_number);
     match reset {
@@ -88,7 +88,7 @@ fn reference_key(reset: Reset, day_number: i64) -> i64 {
     }
 }
 
-/// A definition of which the text has the whole date.
+/// A definition whose text has the whole date.
 fn series(zone: &str, reset: Reset) -> Series {
     let template = "{date:yyyy-MM-dd}/{counter:1}";
     let zone = zone.to_owned();
@@ -202,7 +202,7 @@ fn the_span_of_a_day_has_one_date() {
             let moment = at(any_moment(&mut rng));
             check_span(&calendar, &mut rng, moment);
         }
-        // All days from 1970 to 2045, one behind another.
+        // All days from 1970 to 2045, one after another.
         let mut now = at(0);
         while now < at(75 * 365 * DAY) {
             check_span(&calendar, &mut rng, now);
@@ -220,7 +220,7 @@ fn the_span_of_a_day_has_one_date_at_all_changes_of_all_zones() {
     for zone in TimeZoneDatabase::bundled().available() {
         let calendar = calendar(zone.as_str());
         zones += 1;
-        // Steps of a week find all changes but those that are undone within a week.
+        // Steps of a week find all changes except those that are undone within a week.
         let mut offset = offset_seconds(&calendar, at(0));
         for week in 1..52 * 75 {
             let now = at(week * 7 * DAY);

@@ -4,8 +4,8 @@
 //! Run it with `cargo run -p ielections --example custom_store`.
 //!
 //! The table is in the memory of this process, so each call ends at once with a known outcome. A
-//! store in a network has two more duties. It ends each call at its `deadline`. If a write was sent
-//! and not answered, the call fails with [`StoreError::Unknown`], because the write may still be
+//! store in a network has two more duties. It ends each call at its `deadline`. If it sent a write
+//! and got no answer, the call fails with [`StoreError::Unknown`], because the write may still be
 //! done.
 
 use std::{
@@ -25,7 +25,7 @@ use ielections::{
 /// A table of a database. `None` in place of a value is a row that does not exist.
 #[derive(Debug)]
 struct Table {
-    /// Each value, and the moment at which its row expires.
+    /// Each value, and when its row expires.
     rows: Mutex<BTreeMap<String, (Bytes, Instant)>>,
     clock: Clock,
 }

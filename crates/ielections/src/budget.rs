@@ -11,8 +11,8 @@
 //!
 //! A write is sent only if its time-out ends before `valid_until` (`WorkGuard::may_send`). At
 //! `valid_until` the leadership is over, and its work must stop. Work that still runs at `kill_at`
-//! is killed with the process. After a loss that is seen before `valid_until`, `kill_at` is one
-//! `stop_grace` after that moment, which is earlier.
+//! is killed with the process. If a loss is seen before `valid_until`, `kill_at` is earlier: one
+//! `stop_grace` after the loss is seen.
 //!
 //! Invariant: when the lease expires, a write of the killed work has landed, will never land, or
 //! (with `late_write` 0) is checked by its own condition or order.
@@ -34,19 +34,19 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// [`Budget::new`] checks that the parts fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The time that a lease lasts after it was written.
+    /// How long a lease lasts after it was written.
     pub duration: Duration,
     /// The time from a write of the lease to its renewal.
     pub renew_every: Duration,
-    /// The time for further tries of a renewal that fails. Afterwards the leadership is lost.
+    /// How long a failed renewal is tried again. Afterwards the leadership is lost.
     pub retry_for: Duration,
     /// The limit of each call to the store. A server of the store that hangs is detected after this
     /// time.
     pub call_timeout: Duration,
     /// The time for the work to stop after the leadership is lost. Afterwards the work is killed.
     pub stop_grace: Duration,
-    /// The time after sending in which a write of the work may still land. 0 if such writes do no
-    /// harm, because each has a condition or an order that gives way to the rows of another leader.
+    /// How long after its sending a write of the work may still land. 0 if late writes do no harm,
+    /// because each has a condition or an order that gives way to the rows of another leader.
     pub late_write: Duration,
     /// The largest difference between the clocks of the store's servers.
     pub clock_skew: Duration,
@@ -119,7 +119,7 @@ pub struct Budget {
 pub struct InvalidTiming(String);
 
 impl Budget {
-    /// Makes the budget for a store, according to the way in which leases expire there.
+    /// Makes the budget for a store, according to how leases expire there.
     ///
     /// # Errors
     /// As [`Budget::new`].
@@ -136,7 +136,7 @@ impl Budget {
     /// # Errors
     /// As [`Budget::new`].
     pub fn of_watched(timing: Timing) -> Result<Budget, InvalidTiming> {
-        // A standby begins to count when a look shows it the last renewal. The longest delay: the
+        // A standby begins to count when a look shows it the last renewal. In the worst case, the
         // store does the renewal just after it has read the leases for a look. The standby gets
         // that answer, pauses, and sees the renewal in the answer to its next look.
         let first_sight = timing.call_timeout.saturating_mul(2).saturating_add(LOOK_EVERY_MAX);
@@ -196,7 +196,7 @@ impl Budget {
         sent + self.timing.renew_every + self.timing.retry_for
     }
 
-    /// Returns the time at which work that still runs is killed, if no loss is seen before.
+    /// Returns when work that still runs is killed, if no loss is seen before.
     pub fn kill_at(&self, valid_until: Instant) -> Instant {
         valid_until + self.timing.stop_grace
     }
@@ -241,7 +241,8 @@ impl Budget {
     /// Returns the longest time from the death of a leader to the next leadership.
     ///
     /// The bound holds if a standby is waiting, and if the store answers each of its calls within
-    /// `call_timeout`. Calls through one server that hangs are the exception.
+    /// `call_timeout`. The exception is one server of the store that hangs: the bound contains the
+    /// calls that detect it.
     ///
     /// The bound does not cover a leader that lives: see
     /// [`slow_store_bound`](Budget::slow_store_bound).
@@ -261,7 +262,7 @@ impl Budget {
     }
 
     /// Returns the longest time from the last successful renewal to the next leadership, if the
-    /// leader lives and its store is slow. The delay of the store comes on top.
+    /// leader lives and its store is slow. Add the delay of the store.
     ///
     /// The leader continues to send renewals until its leadership is over. Each renewal may prolong
     /// the lease although its answer comes too late for the leader.

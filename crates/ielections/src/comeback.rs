@@ -3,7 +3,7 @@
 //!
 //! A node holds an exclusive lock of a file until its process exits. The node writes each lease
 //! into the file *before* it sends the lease to the store. The kernel keeps the lock while a
-//! process lives, also while the process is stopped. So the next process gets the lock only when
+//! process lives, even while the process is stopped. So the next process gets the lock only when
 //! the former process has exited.
 //!
 //! Invariant: each lease that is in the file when the lock is taken belongs to a process that is
@@ -15,7 +15,7 @@
 //! recorded and never stored is harmless: no row in the store is equal to it.
 //!
 //! A lease that is stored late, after its process was killed, does not lead to a leadership: only
-//! its process could have raised the epoch. Such a lease can be replaced as any other lease of a
+//! its process could have raised the epoch. Such a lease can be replaced like any other lease of a
 //! former process.
 
 use std::{
@@ -36,7 +36,7 @@ use crate::{Lease, file_identity::FileIdentity};
 /// The first line of the file. It names the format.
 const HEADER: &str = "vvm lease 2";
 
-/// The size of the file. The rest behind the leases is filled with line ends.
+/// The size of the file. The rest after the leases is filled with line ends.
 const BYTES: usize = 4096;
 
 /// The number of leases in the file. Two are enough if the store does each write at once or never.
@@ -55,7 +55,7 @@ pub struct LockFile {
     recorded: Mutex<VecDeque<Lease>>,
 }
 
-/// The reason for which the lock was not taken.
+/// Why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds the lock.
@@ -129,7 +129,7 @@ impl LockFile {
     /// lease is sent. If the file proves nothing, nothing is written.
     ///
     /// The file is one page that one call overwrites, so a kill leaves the old text or the new one.
-    /// The page is not synced: after a loss of power the boot is another one, and the file proves
+    /// The page is not synced: a loss of power leads to another boot, after which the file proves
     /// nothing.
     pub(crate) fn record(&self, lease: &Lease, over: Option<&Lease>) -> io::Result<()> {
         let Some(place) = &self.place else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! A node that can lead: its settings, and the way from its candidacy to a leadership.
+//! A node that can lead: its settings, and its way from candidate to leader.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -36,10 +36,10 @@ impl std::fmt::Debug for Elections {
     }
 }
 
-/// The reason for which a node does not lead.
+/// Why a node does not lead.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
-    /// The node waited until its time was over, or the store does not work.
+    /// The candidate's time was over, or the store does not work.
     #[error(transparent)]
     GaveUp(#[from] GiveUpReason),
     /// The killer thread could not be started.
@@ -69,7 +69,7 @@ impl Elections {
         Elections { kill: Some(kill), ..self }
     }
 
-    /// Sets the health check. The leader gives its leadership up if the check fails.
+    /// Sets the health check. The leader gives up its leadership if the check fails.
     #[must_use]
     pub fn with_health(self, health: HealthCheck) -> Elections {
         Elections { health: Some(health), ..self }
@@ -93,8 +93,8 @@ impl Elections {
         &self.budget
     }
 
-    /// Waits for the leadership of one of the seats from 1 to `last_seat`. An attempt that is under
-    /// way at `until` is finished.
+    /// Waits for the leadership of one of the seats from 1 to `last_seat`. At `until`, an attempt
+    /// that is under way goes on to its end.
     ///
     /// # Errors
     /// Fails if other nodes hold all seats until `until`, or if the store does not work.
@@ -153,7 +153,7 @@ impl Elections {
         leases().find(|(_, lease, _)| lease.owner == self.owner).or_else(|| leases().next())
     }
 
-    /// Says what the candidate waits for: to an operator the wait looks as if the node hung.
+    /// Logs what the candidate waits for. Without the line a waiting node looks as if it hung.
     fn log_wait(&self, seat: Seat, Lease { owner, .. }: Lease, left: Duration) {
         let expires_in = (left < Duration::MAX).then(|| format!("{left:.1?}"));
         if owner == self.owner {
@@ -180,8 +180,8 @@ impl Elections {
         // Only an attempt records a lease. From now on the term holds the lock.
         let runner = EngineRunner { lock: None, ..runner };
         let renewals = RenewalTask::start(runner, Arc::clone(&term), next);
-        // Before `work_from`, writes of a former process of this node may land. With `late_write`
-        // 0 there is no wait. A node of VVM uses a lock file only with `late_write` 0.
+        // Before `work_from`, writes of a former process of this node may land. With `late_write` 0
+        // there is no wait, and a node of VVM uses a lock file only then.
         self.clock.sleep_until(work_from).await;
         Ok(Leadership::new(term, renewals))
     }

@@ -13,8 +13,8 @@
 //! 2. Take the lease, with *e+1* in its value.
 //! 3. Raise the epoch row from exactly the bytes that were read to *e+1*.
 //!
-//! The lease keeps other nodes away, but the raise decides. Of all attempts that read the same
-//! epoch, at most one raises it, in any state of the leases.
+//! The lease keeps other nodes away, but the raise decides. If several attempts read the same
+//! epoch, at most one of them raises it, whatever the state of the leases.
 //!
 //! Invariants:
 //!
@@ -24,7 +24,7 @@
 //!   [`EngineInput::Stopped`] releases the lease of a leadership.
 //! - A lease that replaced a lease of a former process is not deleted while writes of that process
 //!   may land. Otherwise the next leader would work beside these writes.
-//! - A node that comes back and cannot raise the epoch does not hold the seat for ever.
+//! - A node that comes back and cannot raise the epoch does not hold the seat forever.
 
 mod candidate;
 mod leader;
@@ -48,8 +48,7 @@ pub struct Candidacy {
     pub owner: SocketAddr,
     /// The last seat that the node competes for. The first is 1.
     pub last_seat: Seat,
-    /// The time at which the node stops trying. An attempt that is under way at that time is
-    /// finished.
+    /// When the node stops trying. An attempt that is under way then goes on to its end.
     pub until: Instant,
     /// Leases of this node under which no work runs. Their processes are known to be gone.
     pub former: Vec<Lease>,
@@ -63,7 +62,7 @@ pub struct ElectionEngine {
     candidacy: Candidacy,
     budget: Budget,
     random: RandomSource,
-    /// The begin of the candidacy. The processes of former leases had ended by then. `None` before
+    /// The start of the candidacy. The processes of former leases had ended by then. `None` before
     /// the first input.
     began: Option<Instant>,
     /// The seat that is tried first.

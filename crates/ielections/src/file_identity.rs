@@ -1,7 +1,6 @@
 //! The identity of a file: machine, boot, device and inode.
 //!
-//! Two files have the same identity only if they are the same file, among all files on all machines
-//! at all times.
+//! No two files have the same identity, on any machine at any time.
 
 use std::{fmt, fs::File, io};
 
@@ -23,7 +22,7 @@ impl fmt::Display for FileIdentity {
 
 #[cfg(target_os = "linux")]
 impl FileIdentity {
-    /// Returns the place of a file, or the reason for which the file proves nothing.
+    /// Returns the identity of a file, or why the file proves nothing.
     pub(crate) fn of(file: &File) -> io::Result<Result<FileIdentity, &'static str>> {
         use std::os::unix::fs::MetadataExt;
 

@@ -24,7 +24,7 @@ use crate::{
 /// }
 /// ```
 ///
-/// A leadership that is dropped is not renewed any more, and its lease expires.
+/// A dropped leadership is no longer renewed, and its lease expires.
 #[derive(Debug)]
 pub struct Leadership {
     term: Arc<Term>,
@@ -56,8 +56,8 @@ impl Leadership {
         self.term.valid_until()
     }
 
-    /// Returns the reason for which the leadership is over; `None` while it lasts. The clock
-    /// decides, so a process that stood still sees the end at once.
+    /// Returns why the leadership is over; `None` while it lasts. The clock decides, so a process
+    /// that stood still sees the end at once.
     pub fn lost(&self) -> Option<LossReason> {
         self.term.lost()
     }
@@ -95,13 +95,13 @@ impl Leadership {
         Ok(WorkGuard { term: Arc::clone(&self.term), is_proved: false })
     }
 
-    /// Tells all work to end, by the [`token`](Leadership::token), and waits until all work has
-    /// ended with proof. Renewals continue meanwhile, so work can finish its writes.
+    /// Tells all work to end, through the [`token`](Leadership::token), and waits until all work
+    /// has ended with proof. Renewals continue meanwhile, so work can finish its writes.
     ///
     /// # Errors
     /// Fails with [`UnprovedStop`] if a piece of work ended without [`WorkGuard::finish`], or if
-    /// the deadline passed first. Then it is not known whether all writes have landed, and the
-    /// lease is left to expire.
+    /// the deadline passed first. Then nobody knows whether all writes have landed, and the lease
+    /// is left to expire.
     ///
     /// # Cancel safety
     /// A dropped call drops the leadership: its lease expires.

@@ -36,7 +36,7 @@
 //! ```
 //!
 //! - [`engine`] makes the decisions.
-//! - [`Budget`] splits the time of a lease.
+//! - [`Budget`] splits the duration of a lease into parts.
 //!
 //! `tck::elections` tests a store against the contract.
 

@@ -1,4 +1,4 @@
-//! The reasons for which a leadership ended.
+//! The reason a leadership ended.
 
 use crate::Lease;
 

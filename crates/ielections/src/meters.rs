@@ -1,9 +1,9 @@
 //! The metrics of an election, reported through the `metrics` facade.
 //!
 //! - Gauge `ielections_leads{seat}`: 1 while this node leads the seat, else 0. The gauge exists
-//!   from the time at which the node first competes.
+//!   once the node first competes.
 //! - Counters `ielections_acquired_total{seat}` and `ielections_lost_total{seat, reason}`.
-//! - Histogram `ielections_left_seconds{seat}`: the time of the leadership that was left when a
+//! - Histogram `ielections_left_seconds{seat}`: how much time the leadership had left when a
 //!   renewal was confirmed. A value near 0 shows a leadership that is about to be lost.
 //! - Histogram `ielections_call_seconds{op, result}`: the calls to the store. `result` is `ok`,
 //!   `refused`, `unavailable`, `unknown` or `broken`.

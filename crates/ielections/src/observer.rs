@@ -6,8 +6,8 @@ use clock::{Clock, Instant};
 
 use crate::{Lease, Seat, StoreError, TtlStore, budget::LOOK_EVERY_MIN};
 
-/// The leader of each seat. A seat without a leader is absent. A seat with a row that is not a
-/// lease is absent, too.
+/// The leader of each seat. Seats without a leader are absent, and so are seats with a row that is
+/// not a lease.
 pub type Leaders = BTreeMap<Seat, Lease>;
 
 /// Reads the leaders of all seats, and waits for changes.

@@ -34,7 +34,8 @@ pub(crate) struct RenewalTask {
 impl RenewalTask {
     pub(crate) fn start(runner: EngineRunner, term: Arc<Term>, next: Action) -> RenewalTask {
         let (stopped, release) = mpsc::channel(1);
-        // Made here, because a runtime that is shut down may drop the task before its first step.
+        // Make it here, because a runtime that is shut down may drop the task before its first
+        // step.
         let lost = LossOnDrop(Arc::clone(&term));
         #[expect(clippy::disallowed_methods, reason = "the leadership owns the task and ends it")]
         let task = tokio::spawn(renew(runner, lost, next, release)).abort_handle();
@@ -107,11 +108,11 @@ async fn renew(
     }
 }
 
-/// The time in which the host can show that it was not stuck, but stood still with the process.
+/// How long the host has to show that it was not stuck, but stood still with the process.
 const SECOND_LOOK_AFTER: Duration = Duration::from_millis(100);
 
-/// Whether the host can go on. A process that stood still wakes with all its tasks late, so a host
-/// that looks stuck is looked at twice.
+/// Whether the host can go on. After a process stood still, all its tasks are late. So a host that
+/// looks stuck is checked a second time.
 async fn is_healthy(runner: &EngineRunner) -> bool {
     if runner.is_healthy() {
         return true;

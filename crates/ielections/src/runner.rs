@@ -12,8 +12,8 @@ use crate::{
     meters,
 };
 
-/// The health check of a leader: whether the services under the leadership are well. The runtime
-/// calls it before each renewal, so it must not block.
+/// The health check of a leader: it tells whether the services under the leadership are well. The
+/// runtime calls it before each renewal, so it must not block.
 pub type HealthCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// An engine, and the things that its decisions need.
@@ -52,8 +52,8 @@ impl EngineRunner {
         }
     }
 
-    /// Records a lease before it is sent. A kill may come at any moment afterwards, and the next
-    /// process finds the lease in the file. A slow disk takes at most half of the time of the call.
+    /// Records a lease before it is sent. Whenever a kill comes afterwards, the next process finds
+    /// the lease in the file. A slow disk takes at most half of the time of the call.
     async fn record(
         &self,
         lock: &Arc<LockFile>,
@@ -138,7 +138,7 @@ async fn call(
     written.map(StoreAnswer::Written)
 }
 
-/// Records a lease that is about to be sent. Without the record a comeback is slower, and nothing
+/// Records a lease that is about to be sent. If the record fails, a comeback is slower, and nothing
 /// else is lost.
 async fn record(lock: Arc<LockFile>, lease: Lease, over: Option<Lease>) {
     let path = lock.path().to_owned();

@@ -39,7 +39,7 @@ pub enum ConditionalOutcome {
     Refused(Option<Bytes>),
 }
 
-/// The reason for which a call has no result.
+/// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was done. Try again later.
@@ -48,8 +48,8 @@ pub enum StoreError {
     /// The outcome is unknown: the write may be done, or may still be done later.
     #[error("the outcome of the call is unknown")]
     Unknown(#[source] Cause),
-    /// Nothing was done, and another try will not help. The store is closed, or holds something
-    /// else than it must.
+    /// Nothing was done, and another try will not help. The store is closed, or holds rows that it
+    /// must not hold.
     #[error("permanent store error")]
     Broken(#[source] Cause),
 }
@@ -57,7 +57,7 @@ pub enum StoreError {
 /// The error of the store itself.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A store with conditional writes, in which rows can expire.
+/// A store with conditional writes and rows that can expire.
 ///
 /// An implementation guarantees:
 ///
@@ -65,12 +65,12 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 ///   that was answered before.
 /// - The store never sends a request twice. A write that may have been done is
 ///   [`StoreError::Unknown`], and the election settles it.
-/// - Calls keep their deadline. A call may be dropped before it is answered. Its write may be done
-///   nevertheless, also later.
+/// - Calls keep their deadline. A call may be dropped before it is answered. Its write may still be
+///   done, even later.
 /// - A row with a TTL exists for at least the TTL after its write was *done*. The row is gone at
 ///   most [`expiry_delay`](TtlStore::expiry_delay) after the TTL. One clock judges both for all
 ///   nodes.
-/// - A row that is gone is absent to every call, and can be inserted again.
+/// - A row that is gone is absent for every call, and can be inserted again.
 /// - Only leases have a TTL.
 /// - Where [`expiry_is_watched`](TtlStore::expiry_is_watched), each node judges by itself: a row is
 ///   gone for a node when the node has seen the row unchanged for its TTL.
@@ -78,8 +78,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// `tck::elections` tests a store against this contract.
 #[async_trait]
 pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
-    /// Returns the longest time for which a row may still exist after its TTL, by the clock that
-    /// judges.
+    /// Returns how long a row may still exist after its TTL, by the clock that judges.
     fn expiry_delay(&self) -> Duration;
 
     /// Returns whether each node judges the expiry of a row by itself. Then a row has expired for a

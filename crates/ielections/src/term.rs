@@ -64,8 +64,8 @@ impl Term {
 
     /// Prolongs the leadership, unless it is already over.
     ///
-    /// A leadership that is over stays over, even if its lease was prolonged at the last moment: a
-    /// part of the node may have seen its end.
+    /// A leadership that is over stays over, even if its lease was prolonged at the last moment:
+    /// some part of the node may have seen the end.
     pub(crate) fn extend(&self, valid_until: Instant, kill_at: Instant) {
         self.with_checked_state(|state| {
             if state.lost.is_none() {
@@ -76,9 +76,9 @@ impl Term {
 
     /// Ends the leadership. The first reason stays.
     ///
-    /// Work that is told of a loss must stop within `stop_grace`, as at `valid_until`: another node
-    /// may lead at once, for example if the lease was deleted. A leadership that this node gave up
-    /// itself is not lost, and its lease lasts.
+    /// Work that is told of a loss must stop within `stop_grace`, as it must after `valid_until`:
+    /// another node may lead at once, for example if the lease was deleted. A leadership that this
+    /// node gave up itself is not lost, and its lease lasts.
     pub(crate) fn lose(&self, why: LossReason) {
         let is_first = self.with_checked_state(|state| {
             let is_first = state.lost.is_none();
@@ -98,7 +98,7 @@ impl Term {
         lock(&self.state).valid_until
     }
 
-    /// Returns the reason for which the leadership is over. The clock decides at each call.
+    /// Returns why the leadership is over. The clock decides at each call.
     pub(crate) fn lost(&self) -> Option<LossReason> {
         self.with_checked_state(|state| state.lost)
     }
@@ -160,7 +160,7 @@ impl Term {
         }
     }
 
-    /// Waits until no work runs any more. Returns whether all writes of the work were answered.
+    /// Waits until no work runs. Returns whether all writes of the work were answered.
     pub(crate) async fn idle(&self) -> bool {
         loop {
             let mut woken = std::pin::pin!(self.idle.notified());
@@ -200,7 +200,7 @@ mod tests {
             // The process stood still, and the leadership was over before the notice.
             (Gone, 5, 1),
             (Expired, 5, 1),
-            // The node gave the leadership up, and nobody else leads before the lease ends.
+            // The node gave up the leadership, and no other node leads before the lease ends.
             (Dropped, 1, 5),
         ];
         for (why, noticed, killed_in) in losses.into_iter().chain(others) {

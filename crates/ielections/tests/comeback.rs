@@ -246,7 +246,7 @@ enum Event {
     Lands(Mutex<Option<LeaseWrite>>),
 }
 
-/// A store in which an event happens at one of the calls of a node.
+/// A store where an event happens at one of the calls of a node.
 #[derive(Debug)]
 struct Eventful {
     store: Arc<MemStore>,

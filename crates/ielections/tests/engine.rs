@@ -225,8 +225,8 @@ fn a_candidate_that_gives_up_reports_the_reason() {
     }
 }
 
-/// A row that is about to expire, or should have expired, is no reason to look all the time. The
-/// lease of a seat that the node does not compete for is no reason, either.
+/// A candidate does not look all the time because a row is about to expire or should have expired,
+/// nor because of the lease of a seat that it does not compete for.
 #[test]
 fn a_candidate_looks_near_the_end_of_a_lease_and_pauses_otherwise() {
     let left =
@@ -298,7 +298,7 @@ fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
     node.comes_back(lease);
 }
 
-/// A node came back, could not raise the epoch, and replaced its own lease for ever. The node never
+/// A node came back, could not raise the epoch, and replaced its own lease forever. The node never
 /// led, and no other node could lead.
 #[test]
 fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
@@ -323,7 +323,7 @@ fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
     assert!(matches!(looked.next, Action::Wait(_)), "it replaces its lease again: {looked:?}");
 }
 
-/// If no write of the former process can land, no node has to wait until the lease expires.
+/// If no write of the former process can land, no node waits until the lease expires.
 #[test]
 fn a_comeback_that_cannot_lead_gives_its_lease_away_where_nothing_lands_late() {
     let timing = Timing { late_write: Duration::ZERO, ..Timing::default() };

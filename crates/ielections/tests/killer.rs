@@ -54,7 +54,7 @@ async fn child_that_loses_its_lease() {
     clock.sleep(2 * LEASE).await;
 }
 
-/// Returns the time for which a process stays alive after it has said `since`.
+/// Returns how long a process stays alive after it has printed `since`.
 fn lives(child: &str, since: &str) -> Duration {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([child, "--exact", "--ignored", "--nocapture"])
@@ -76,8 +76,8 @@ fn a_blocked_process_is_dead_before_its_lease_expires() {
     assert!(lived > LEASE * 5 / 8 && lived < LEASE * 7 / 8, "{lived:?}");
 }
 
-/// The killer waited for the moment at which it would have acted without a notice of the loss. So
-/// the work continued for half a lease beside that of the next leader.
+/// The killer waited as long as it would have without a notice of the loss. So the work continued
+/// for half a lease beside that of the next leader.
 #[test]
 fn work_is_killed_a_quarter_of_a_lease_after_the_loss_is_seen() {
     let lived = lives("child_that_loses_its_lease", "lost");

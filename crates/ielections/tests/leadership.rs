@@ -44,7 +44,7 @@ impl World {
         Elections::new(store, self.clock.clone(), owner, Timing::of(LEASE)).unwrap()
     }
 
-    /// Makes a node with a killer that reports the reason, and that does not end the process.
+    /// Makes a node with a killer that reports the reason, and does not end the process.
     fn node_that_is_killed(&self) -> (Elections, Receiver<String>) {
         let (killed, was_killed) = sync_channel(1);
         let node = self.node(1).with_killer(Arc::new(move |why| {

@@ -76,8 +76,8 @@ fn every_change_and_every_call_is_reported() {
     });
 }
 
-/// A standby reports 0. So a sum over the nodes shows that no node leads, also when the leader
-/// reports nothing any more.
+/// A standby reports 0. So a sum over the nodes shows that no node leads, even when the leader no
+/// longer reports.
 #[test]
 fn a_waiting_node_reports_that_it_leads_no_seat() {
     let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());

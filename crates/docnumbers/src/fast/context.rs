@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{Series, rows::DocNumberRows};
 
-/// The number of counters that are given back side by side.
+/// How many counters are given back at the same time.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
 
 /// The parts of a fast series that do not change.
@@ -37,7 +37,7 @@ pub struct SeriesEnd {
     /// The counters that will not be issued, because other nodes had reserved counters after them.
     /// The ledger says so.
     pub not_issued: u64,
-    /// The counters that may be lost, because the storage failed or the time was over. The ledger
+    /// The counters that may be lost, because the storage failed or the deadline passed. The ledger
     /// shows their ranges as after a crash.
     pub not_given_back: u64,
 }
@@ -68,7 +68,7 @@ impl SeriesContext {
         let HeldCounter { ranges: held, rows, .. } = counter;
         let known = match rows {
             RowsState::Idle(known) => known,
-            // A task that has begun has what is known of the rows.
+            // A task that has begun holds the known rows.
             RowsState::Refilling(_, known) => known.unwrap_or_default(),
         };
         let given_up = GivenUp { of: name.key(&self.series), held, known };
@@ -93,7 +93,7 @@ impl SeriesContext {
         SeriesEnd { not_given_back: unissued, ..SeriesEnd::default() }
     }
 
-    /// Gives many counters back, side by side.
+    /// Gives many counters back, several at the same time.
     pub(crate) async fn give_all_back(&self, all: Vec<GivenUp>, deadline: Instant) -> SeriesEnd {
         let ends = stream::iter(all).map(|given_up| self.give_back(given_up, deadline));
         let ends: Vec<SeriesEnd> = ends.buffer_unordered(SIDE_BY_SIDE).collect().await;

@@ -24,7 +24,7 @@ impl CounterName {
     }
 }
 
-/// A counter of which the node holds ranges.
+/// A counter with ranges that the node holds.
 #[derive(Debug)]
 pub(crate) struct HeldCounter {
     pub(crate) ranges: HeldRanges,

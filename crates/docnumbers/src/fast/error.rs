@@ -15,7 +15,7 @@ pub enum DocNumberError {
     /// A block must have at least one number, and no more than the settings allow. Ask for fewer.
     #[error("a block has 1 to {max} numbers, not {count}: draw several blocks")]
     Block {
-        /// The number of numbers that was asked for.
+        /// How many numbers the caller asked for.
         count: u32,
         /// The size of the largest block.
         max: u32,

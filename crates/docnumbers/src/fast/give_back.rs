@@ -1,4 +1,4 @@
-//! Giving back the counters that a node holds and does not need any more.
+//! Giving back the counters that a node holds and no longer needs.
 
 use std::collections::VecDeque;
 
@@ -84,7 +84,7 @@ impl Reserver<'_> {
         let at = next;
         let mut plan = Plan::default();
         plan.ops.extend(spent.iter().map(StoredRange::delete));
-        // From the last range to the first: a range can be given back if all later ranges are.
+        // From the last range to the first: a range can be given back only if all later ranges are.
         for range in ranges.iter().rev() {
             let unissued = range.unissued(step);
             if range.until == next {

@@ -32,7 +32,7 @@ impl HeldRange {
 }
 
 /// The ranges of a counter that the node holds: the current one, and usually the next one. A block
-/// that waits may add a longer range behind them.
+/// that waits may add a longer range after them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeldRanges {
     /// Each of them has a counter that is not issued.
@@ -83,12 +83,12 @@ impl HeldRanges {
         self.ranges.is_empty() && self.spent.is_empty()
     }
 
-    /// Takes the ledger rows that are of no use any more.
+    /// Takes the ledger rows that are no longer needed.
     pub(crate) fn take_spent(&mut self) -> Vec<StoredRange> {
         std::mem::take(&mut self.spent)
     }
 
-    /// All ranges, in their order, and the ledger rows that are of no use any more.
+    /// All ranges, in their order, and the ledger rows that are no longer needed.
     pub(crate) fn into_parts(self) -> (VecDeque<HeldRange>, Vec<StoredRange>) {
         (self.ranges, self.spent)
     }

@@ -5,13 +5,13 @@
 //! - counter `docnumbers_issued_total`: numbers that were drawn;
 //! - counter `docnumbers_refills_total`: reservations of a range, by `outcome` (`reserved` or
 //!   `failed`);
-//! - histogram `docnumbers_refill_wait_seconds`: the time for which a draw waited for a range. A
-//!   draw that did not wait is not counted;
-//! - gauge `docnumbers_remaining`: the counters that the node holds and has not issued, when it
-//!   last reserved a range, and 0 after the series was closed;
+//! - histogram `docnumbers_refill_wait_seconds`: how long a draw waited for a range. A draw that
+//!   did not wait is not counted;
+//! - gauge `docnumbers_remaining`: the unissued counters that the node held when it last reserved a
+//!   range, and 0 after the series was closed;
 //! - counter `docnumbers_gaps_total`: counters that the node held and did not issue, by `cause`:
 //!   `reserved_after` (other nodes had reserved counters after them) or `not_given_back` (the
-//!   storage failed, the time was over, or too many counters waited to be given back).
+//!   storage failed, the deadline passed, or too many counters waited to be given back).
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 

@@ -9,8 +9,8 @@ pub struct RangeOwner {
 }
 
 impl RangeOwner {
-    /// An owner with the name that the ledger shows. Take a name that no other run has, such as the
-    /// node with its epoch.
+    /// An owner with the name that the ledger shows. The name must be unique to the run: for
+    /// example, the node with its epoch.
     pub fn new(name: impl Into<String>) -> RangeOwner {
         RangeOwner { name: name.into(), app: None }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::counter::CounterName;
 
-/// The draws that wait for values of a counter, in the order in which they came.
+/// The draws that wait for values of a counter, in order of arrival.
 ///
 /// Invariant: a draw that waits does not wait for draws that come later. Each reservation that
 /// begins reserves enough for the first draw, and no later draw takes these values. A simpler
@@ -27,7 +27,7 @@ pub(crate) struct Place {
 }
 
 impl Queues {
-    /// Adds a draw of `count` values behind the others.
+    /// Adds a draw of `count` values after the others.
     pub(crate) fn join(&mut self, counter: CounterName, count: u64) -> Place {
         let number = self.next;
         self.next += 1;
@@ -35,7 +35,7 @@ impl Queues {
         Place { counter, number }
     }
 
-    /// Removes a draw that has its values, or that does not wait any more.
+    /// Removes a draw that has its values, or that no longer waits.
     pub(crate) fn leave(&mut self, Place { counter, number }: Place) {
         let Some(queue) = self.queues.get_mut(&counter) else { return };
         queue.remove(&number);

@@ -16,14 +16,14 @@ use super::{
 };
 use crate::DocNumberError;
 
-/// The time after a failed reservation in which draws that need a range fail at once.
+/// How long after a failed reservation draws that need a range fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// While a series has so many reservations under way, it begins none that no draw waits for.
+/// With this many reservations under way, a series begins another one only if a draw waits for it.
 const MOST_AHEAD: usize = 100;
 
-/// The rows of a counter in the hands of a task. They go back to the counter when the task ends,
-/// also if the task is dropped during a call.
+/// The rows of a counter that a task uses. They go back to the counter when the task ends, even if
+/// the task is dropped during a call.
 struct TakenRows {
     shared: Arc<SharedSeries>,
     name: CounterName,
@@ -116,8 +116,8 @@ impl SharedSeries {
         }
     }
 
-    /// Logs the end of a reservation. Warns of a full counter when it reserves the first range that
-    /// has values with nearly too many digits.
+    /// Logs the end of a reservation. Warns at the first range of a nearly full counter, and at the
+    /// first range that the node reserves of it.
     fn report(
         &self,
         name: CounterName,

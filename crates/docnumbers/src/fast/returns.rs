@@ -1,4 +1,4 @@
-//! Giving back the counters of periods that are over, and those that were not used for long.
+//! Giving back counters whose period is over, and counters that nobody has used for a long time.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) enum ReturnState {
 struct Returning {
     shared: Arc<SharedSeries>,
     name: CounterName,
-    /// The number of values that may be lost if the task is dropped, and then those that are.
+    /// How many values may be lost if the task is dropped; afterwards, how many are lost.
     unissued: u64,
     /// Whether the metrics have these values.
     is_counted: bool,

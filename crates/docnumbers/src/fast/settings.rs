@@ -19,9 +19,9 @@ pub struct FastSettings {
     /// whole range, no draw waits for the storage while fewer numbers are drawn than a range per
     /// round trip. With 0 no range is reserved ahead, and a crash usually loses at most one.
     pub refill_below: u64,
-    /// The number of counters, one for each period and workspace, of which a node holds ranges, up
-    /// to 10,000,000. Beyond it, the node gives back the ranges of the counter that was not used
-    /// for the longest time.
+    /// How many counters a node holds ranges of, up to 10,000,000. Each period and workspace has
+    /// its own counter. Beyond this limit, the node gives back the ranges of the counter that was
+    /// unused for the longest time.
     pub counters_held: usize,
     /// The size of the largest block, up to [`MOST_BLOCK`](FastSettings::MOST_BLOCK) numbers.
     pub max_block: u32,

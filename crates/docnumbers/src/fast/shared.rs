@@ -26,7 +26,7 @@ use crate::{DayText, DocNumber, WsId};
 pub(super) struct SharedSeries {
     pub(super) context: SeriesContext,
     pub(super) runtime: Handle,
-    /// Ends the tasks, also during a call.
+    /// Ends the tasks, even during a call.
     pub(super) stop: CancellationToken,
     pub(super) held: Mutex<HeldCounters>,
     pub(super) closing: Mutex<Option<Shared<BoxFuture<'static, SeriesEnd>>>>,
@@ -100,7 +100,7 @@ impl SharedSeries {
                 context.meters.issued.increment(count);
                 return Ok(None);
             }
-            // Nothing is reserved for a workspace that has too many digits for the template.
+            // Reserve nothing for a workspace that has too many digits for the template.
             if let Some(day) = held.day() {
                 let _ = day.number(ws, context.series.definition().start)?;
             }
@@ -116,7 +116,7 @@ impl SharedSeries {
 
     /// Holds one more counter: one that waits to be given back, with its ranges, or else one
     /// without a range. If the node holds as many counters as it may, it stops holding the one that
-    /// was not used for the longest time.
+    /// was unused for the longest time.
     ///
     /// # Errors
     /// The task that must end first.

@@ -24,7 +24,7 @@ pub(crate) struct HeldCounters {
     day: Option<DayText>,
     held: LruCache<CounterName, HeldCounter>,
     most: NonZeroUsize,
-    /// The counters that wait to be given back, in the order in which they came.
+    /// The counters that wait to be given back, in order of arrival.
     old: LruCache<CounterName, GivenUp>,
     /// The counters that are being given back.
     pub(crate) returning: HashMap<CounterName, RowsTask>,
@@ -58,7 +58,7 @@ impl HeldCounters {
     /// Makes the text of the day of `now`. Returns the names of the idle counters of periods that
     /// are over.
     ///
-    /// A clock that goes back ends no period: the periods that it left begin again soon.
+    /// A clock that goes back ends no period: the later periods begin again soon.
     pub(crate) fn begin_day(
         &mut self,
         now: WallTime,
@@ -80,7 +80,7 @@ impl HeldCounters {
         self.day.as_ref()
     }
 
-    /// The counter of a name, if the node holds it. The counter does not count as used.
+    /// The counter of a name, if the node holds it. This does not count as a use of the counter.
     pub(crate) fn find(&mut self, name: CounterName) -> Option<&mut HeldCounter> {
         self.held.peek_mut(&name)
     }
@@ -102,7 +102,7 @@ impl HeldCounters {
         self.refilling += 1;
     }
 
-    /// Ends the reservation of a counter, and gives the counter back what is known of its rows.
+    /// Ends the reservation of a counter, and gives the counter its known rows back.
     pub(crate) fn end_refill(&mut self, name: CounterName, known: KnownRows) {
         self.refilling = self.refilling.saturating_sub(1);
         if let Some(counter) = self.held.peek_mut(&name) {
@@ -120,7 +120,7 @@ impl HeldCounters {
         self.held.len() >= self.most.get()
     }
 
-    /// The idle counter that was not used for the longest time.
+    /// The idle counter that was unused for the longest time.
     pub(crate) fn oldest_idle(&self) -> Option<CounterName> {
         let idle = self.held.iter().rev().find(|(_, held)| held.is_idle());
         idle.map(|(name, _)| *name)
@@ -158,7 +158,7 @@ impl HeldCounters {
         Ok(Some(unissued - count))
     }
 
-    /// The number of values that the waiting draws of a counter miss.
+    /// How many more values the waiting draws of a counter need.
     pub(crate) fn missing(&self, name: CounterName, step: u64) -> u64 {
         let unissued = self.held.peek(&name).map_or(0, |counter| counter.ranges.unissued(step));
         self.queues.missing(name, unissued)
@@ -190,7 +190,7 @@ impl HeldCounters {
         self.old.len()
     }
 
-    /// Takes out the counter that waits for the longest time to be given back.
+    /// Takes out the counter that has waited longest to be given back.
     pub(crate) fn pop_old(&mut self) -> Option<(CounterName, GivenUp)> {
         self.old.pop_lru()
     }

@@ -21,9 +21,9 @@ async fn open(settings: FastSettings) -> FastSeries {
     FastSeries::open(series, rows, "node", settings, Instant::FAR_FUTURE).await.unwrap()
 }
 
-/// A counter that waited to be given back was held again without a look at the limit, so a node
-/// could hold twice as many counters. Now it takes the place of another counter. No value is lost,
-/// even if as many counters wait as may.
+/// A node held a counter again that waited to be given back, and did not check the limit. So it
+/// could hold twice as many counters. Now the counter takes the place of another one. No value is
+/// lost when the queue is full.
 #[tokio::test]
 async fn a_counter_that_waits_to_be_given_back_is_held_again_within_the_limit() {
     const MOST: u64 = 10;

@@ -21,7 +21,7 @@ impl FromStr for Period {
     }
 }
 
-/// Reads a period. Accepts also other spellings, such as `2026-5`.
+/// Reads a period. Also accepts other spellings, such as `2026-5`.
 fn read(text: &str) -> Option<Period> {
     if text == "all" {
         return Some(Period::of(Reset::Never, Date::ZERO));

@@ -29,7 +29,7 @@ impl DocNumberRows {
             .boxed()
     }
 
-    /// Stores a counter that was stored elsewhere. The counter does not exist here.
+    /// Stores a counter that was stored elsewhere. The counter must not exist here.
     ///
     /// # Errors
     /// Those of the storage, and `Corrupt` if the counter exists.
@@ -44,7 +44,7 @@ impl DocNumberRows {
         self.insert(key, CounterRow { next, token }.bytes(), deadline).await
     }
 
-    /// Stores an entry of a ledger that was stored elsewhere. The entry does not exist here.
+    /// Stores an entry of a ledger that was stored elsewhere. The entry must not exist here.
     ///
     /// # Errors
     /// Those of the storage, and `Corrupt` if the entry exists.

@@ -65,7 +65,7 @@ pub enum FixError {
     Storage(#[from] istorage::Error),
 }
 
-/// All definitions of a series, in the order in which they were declared.
+/// All definitions of a series, in the order of their declaration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredDefinitions {
@@ -177,7 +177,8 @@ impl DocNumberRows {
         self.clock.timeout_at(deadline, all.try_collect()).await.map_err(timed_out)?
     }
 
-    /// Stores all definitions of a series that were stored elsewhere. The series has none here.
+    /// Stores all definitions of a series that were stored elsewhere. The series must have none
+    /// here.
     ///
     /// # Errors
     /// Those of the storage, and `Corrupt` if the series has definitions.

@@ -130,7 +130,7 @@ impl Template {
         Ok(())
     }
 
-    /// Checks that the check part at this index has a rule for each letter in front of it.
+    /// Checks that the check part at this index has a rule for each letter before it.
     fn check_letters(&self, check: usize) -> Result<(), TemplateError> {
         if self.parts[check] == Part::Check(CheckKind::Luhn) {
             return Ok(());

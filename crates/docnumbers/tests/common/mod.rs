@@ -168,7 +168,7 @@ fn iso_week(year: i64, day_of_year: i64) -> (i64, i64) {
     }
 }
 
-/// The digit for which a check over all digits succeeds.
+/// The digit that makes a check over all digits succeed.
 fn luhn(text: &str) -> u32 {
     let is_right = |check: &u32| {
         let all = format!("{text}{check}");
@@ -182,7 +182,7 @@ fn luhn(text: &str) -> u32 {
     (0..10).find(is_right).unwrap()
 }
 
-/// The digits for which the whole number is 1 modulo 97.
+/// The digits that make the whole number 1 modulo 97.
 fn mod97(text: &str) -> u32 {
     let expanded: String =
         text.chars().filter_map(|c| c.to_digit(36)).map(|d| d.to_string()).collect();

@@ -7,7 +7,7 @@ use futures::FutureExt;
 
 use super::*;
 
-/// The time after a failed reservation in which draws fail at once.
+/// How long after a failed reservation draws fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A database whose conditional writes have these faults, one after another.
@@ -34,7 +34,7 @@ async fn a_reservation_without_an_answer_is_used_if_it_was_applied() {
     assert_eq!(drawn, (0..25).collect::<Vec<_>>());
 }
 
-/// All answers are lost until the reservation gives up; another node then reserves behind it. The
+/// All answers are lost until the reservation gives up; another node then reserves after it. The
 /// next draw sends the same bytes again, finds its ledger row, and uses its range.
 #[tokio::test]
 pub(crate) async fn a_reservation_that_was_given_up_is_used_by_the_next_draw() {
@@ -151,8 +151,8 @@ async fn a_series_that_is_dropped_leaves_no_task() {
     assert_eq!(tasks(), before);
 }
 
-/// While the storage refuses all writes, a node draws what it holds, and does not send a write for
-/// each draw.
+/// While the storage refuses all writes, a node draws the values that it holds, and does not send a
+/// write for each draw.
 #[tokio::test]
 async fn a_storage_that_is_down_is_not_asked_at_each_draw() {
     let manual = ManualClock::new(3);
@@ -205,7 +205,7 @@ async fn a_storage_that_hangs_gets_a_limited_number_of_reservations() {
     draw_of_each(5).await;
 }
 
-/// A reservation that hangs keeps no other counter from being given back.
+/// While a reservation hangs, a node still gives back its other counters.
 #[tokio::test]
 async fn a_stop_gives_back_what_it_can_while_a_reservation_hangs() {
     let manual = ManualClock::new(3);

@@ -1,4 +1,4 @@
-//! Wrong nodes. Each mistake must be found by the random histories, or by a test that is for it.
+//! Wrong nodes. The random histories, or a test for the mistake, must find each mistake.
 
 use std::cell::Cell;
 
@@ -11,10 +11,10 @@ use super::{
     *,
 };
 
-/// The number of histories that may pass before a mistake is found.
+/// How many histories may pass before a mistake is found.
 const HISTORIES: u64 = 60;
 
-/// A mistake in the order or in the time in which draws are served.
+/// A mistake in the order of draws, or in their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServingDefect {
     /// A draw waits beyond its deadline.

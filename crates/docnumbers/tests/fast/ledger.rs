@@ -21,7 +21,7 @@ pub(crate) async fn a_node_goes_on_with_the_number_at_which_another_stopped() {
 }
 
 /// Two nodes at work at the same time draw different numbers. A node that stops gives back only
-/// counters behind which nobody has reserved.
+/// counters after which nobody has reserved.
 #[tokio::test]
 pub(crate) async fn counters_that_cannot_be_given_back_are_in_the_ledger() {
     let database = Database::new(Clock::system()).await;

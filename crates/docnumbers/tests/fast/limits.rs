@@ -5,7 +5,7 @@ use docnumbers::{DocNumberError, FixError, Overflow, Policy, RenderError};
 use super::*;
 
 /// `SequenceReservationRange: overflow`. A counter that is full refuses draws and reserves nothing
-/// more, also after a restart.
+/// more, even after a restart.
 #[tokio::test]
 async fn a_full_counter_refuses_draws() {
     let database = Database::new(Clock::system()).await;
@@ -88,8 +88,8 @@ async fn a_workspace_with_too_many_digits_draws_nothing() {
     assert_eq!(database.draw(&node, 1).await, [1]);
 }
 
-/// The first draw of a workspace with too many digits reserved a range, of which no number could
-/// ever be issued.
+/// The first draw of a workspace with too many digits reserved a range, and none of its numbers
+/// could ever be issued.
 #[tokio::test]
 async fn a_workspace_with_too_many_digits_reserves_nothing() {
     let database = Database::new(Clock::system()).await;

@@ -1,4 +1,4 @@
-//! The counter of a series starts again with each period, and in no other moment.
+//! The counter of a series starts again with each period, and at no other moment.
 
 use docnumbers::RangeState::Open;
 

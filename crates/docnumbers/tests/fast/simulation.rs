@@ -32,7 +32,7 @@ struct History {
     issued: Issued,
     nodes: Vec<(String, FastSeries)>,
     started: usize,
-    /// The owners that stopped and gave all back, or said so of each counter.
+    /// The owners that stopped, and gave back each counter or reported it as not issued.
     clean: BTreeSet<String>,
 }
 

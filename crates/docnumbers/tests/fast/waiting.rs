@@ -8,7 +8,7 @@ use super::*;
 /// The time of a conditional write.
 const WRITE: Duration = Duration::from_millis(20);
 
-/// A node over a storage whose conditional writes take their time.
+/// A node over a storage with slow conditional writes.
 async fn slow_node(
     manual: &ManualClock,
     definition: Definition,
@@ -60,7 +60,7 @@ pub(crate) async fn a_block_does_not_starve_beside_single_draws() {
     assert!(took <= WRITE * 2 + Duration::from_millis(8), "{took:?}");
 }
 
-/// Draws that wait are served in the order in which they came, whatever their size.
+/// Waiting draws are served in order of arrival, whatever their size.
 #[tokio::test]
 pub(crate) async fn draws_that_wait_are_served_in_their_order() {
     let manual = ManualClock::new(3);
@@ -107,8 +107,8 @@ async fn a_draw_that_gave_up_keeps_no_values() {
     assert_eq!(database.clock.now(), start, "nobody waits for the reserved values");
 }
 
-/// A reservation for many draws is no larger than one for the largest block. So draws that nobody
-/// waits for any more use up few values of a counter.
+/// A reservation for many draws is no larger than one for the largest block. So draws that were
+/// given up use up few values of a counter.
 #[tokio::test]
 async fn a_reservation_is_no_larger_than_the_largest_block() {
     let manual = ManualClock::new(3);

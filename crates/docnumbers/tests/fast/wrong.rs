@@ -1,8 +1,8 @@
 //! Mistakes of a node that draws from fast series. Each of them must be found.
 //!
-//! The code that reserves counters and gives them back is private to the crate, and does both by
+//! The code that reserves counters and gives them back is private to the crate, and does both with
 //! one conditional write of a counter and its ledger. So most defects change this write, or its
-//! answer, in a storage below the right code: the rows are then what the wrong code would have
+//! answer, in a storage below the right code. So the rows are those that the wrong code would have
 //! written.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The decisions of a candidate: it looks for a seat, and tries to take it, from a seat that looks
-//! free to the leadership.
+//! The decisions of a candidate: it looks for a seat that looks free, and tries to become its
+//! leader.
 
 use std::time::Duration;
 
@@ -186,12 +186,12 @@ impl ElectionEngine {
             StoreAnswer::Written(ConditionalOutcome::Refused(there)) if there != own => {
                 self.rest(now)
             }
-            // This sending or an earlier one was done.
+            // This write or an earlier try of it was done.
             StoreAnswer::Written(_) => {
                 self.send(Attempt { phase: AttemptPhase::Raising(claim), ..attempt }, claim, now)
             }
-            // A sending that the store refuses as unavailable was not done. After a sending without
-            // an answer this proves nothing, so the lease is sent again.
+            // A write that the store refuses as unavailable was not done. If an earlier try got no
+            // answer, the refusal proves nothing about that try, so the lease is sent again.
             StoreAnswer::Unknown | StoreAnswer::Unavailable if is_unsettled => {
                 self.send_again(attempt, AttemptPhase::Taking { claim, is_unsettled }, now)
             }
@@ -233,14 +233,14 @@ impl ElectionEngine {
         self.wait(EngineState::Attempting(Attempt { phase, ..attempt }), again)
     }
 
-    /// Deletes the lease of an attempt that failed, so that no node waits until it expires.
+    /// Deletes the lease of a failed attempt, so that no node has to wait until the lease expires.
     ///
     /// A lease that replaced a lease of a former process is not deleted while writes of that
     /// process may land. The lease stays until it expires. That is later than the last of these
     /// writes, even if the clock of this node is wrong.
     ///
     /// The node may replace such a lease for `late_write` only: a node that cannot raise the epoch
-    /// must not hold the seat for ever.
+    /// must not hold the seat forever.
     fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Decision {
         let late_write = self.budget.timing().late_write;
         if attempt.over.is_none() || late_write.is_zero() {

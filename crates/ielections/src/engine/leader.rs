@@ -106,7 +106,7 @@ impl ElectionEngine {
         Decision { notice: Some(Notice::Lost(why)), ..waiting }
     }
 
-    /// Releases the lease, and tries until the time at which the work would have been killed.
+    /// Releases the lease. Tries again until the work would have been killed.
     fn release(&mut self, lead: LeaderState, now: Instant) -> Decision {
         let end = self.budget.kill_at(lead.valid_until);
         if now >= end {

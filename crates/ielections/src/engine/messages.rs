@@ -86,7 +86,7 @@ pub enum StoreAnswer {
 /// An event that the engine is told about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineInput {
-    /// The time of an [`Action::Wait`] has come. Also the very first input.
+    /// The time of an [`Action::Wait`] has come. This is also the very first input.
     Woke,
     /// The call was answered, or its deadline has passed.
     Answer(StoreAnswer),
@@ -114,7 +114,7 @@ pub enum Action {
     Call(StoreCall, Instant),
     /// Wait until this time.
     Wait(Instant),
-    /// Do nothing any more.
+    /// The engine has ended.
     End,
 }
 
@@ -127,8 +127,8 @@ pub enum Notice {
         seat: Seat,
         /// The lease in the store.
         lease: Lease,
-        /// The time from which work may begin. Later than now if writes of a former process of this
-        /// node may still land.
+        /// When work may begin. Later than now if writes of a former process of this node may still
+        /// land.
         work_from: Instant,
         /// The end of the time to work, unless the lease is renewed.
         valid_until: Instant,
@@ -146,7 +146,7 @@ pub enum Notice {
     GaveUp(GiveUpReason),
 }
 
-/// The reason for which a node gave up.
+/// Why a node gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GiveUpReason {
     /// Other nodes held all seats until the candidate's time was over.

@@ -1,4 +1,4 @@
-//! The states of the engine, each with what the node knows in it.
+//! The states of the engine, each with what the node knows then.
 
 use clock::Instant;
 
@@ -27,7 +27,7 @@ pub(super) enum AttemptPhase {
     ReadingEpoch,
     Taking {
         claim: Claim,
-        /// Whether a sending of the lease got no answer.
+        /// Whether an earlier write of the lease got no answer.
         is_unsettled: bool,
     },
     Raising(Claim),
@@ -36,8 +36,8 @@ pub(super) enum AttemptPhase {
 /// The rows that an attempt writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
-    /// The time at which the lease was sent for the first time. The lease counts from this time,
-    /// whichever of several sendings wrote it.
+    /// When the lease was sent for the first time. The lease counts from this time, whichever of
+    /// several tries wrote it.
     pub(super) sent: Instant,
     pub(super) lease: Lease,
     /// The epoch row as it was read.
@@ -56,10 +56,10 @@ impl Claim {
 pub(super) struct LeaderState {
     pub(super) seat: Seat,
     pub(super) lease: Lease,
-    /// The time at which the last successful write of the lease was sent.
+    /// When the last successful write of the lease was sent.
     pub(super) written: Instant,
     pub(super) valid_until: Instant,
-    /// The time before which writes of a former process of this node may land.
+    /// Until when writes of a former process of this node may land.
     pub(super) work_from: Instant,
     pub(super) phase: LeadershipPhase,
 }

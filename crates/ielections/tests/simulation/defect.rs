@@ -62,7 +62,7 @@ pub(crate) enum Defect {
     NoRaise,
     /// The epoch row is read for the first attempt only.
     StaleEpoch,
-    /// A leadership has the same epoch as the leadership before.
+    /// A leadership has the same epoch as the one before.
     SameEpoch,
     /// All attempts of a node have one incarnation.
     OneIncarnation,
@@ -83,7 +83,7 @@ pub(crate) enum Defect {
     /// The lease is released when the leadership is lost, before the work has stopped.
     ReleaseBeforeStop,
 
-    /// A node that comes back and cannot lead replaces its own lease for ever.
+    /// A node that comes back and cannot lead replaces its own lease forever.
     KeepsSeatForEver,
 
     // Changes of the engine that break no promise.

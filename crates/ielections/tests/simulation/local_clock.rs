@@ -19,7 +19,7 @@ impl LocalClock {
         self.base + self.ahead + Duration::from_nanos(nanos as u64)
     }
 
-    /// Returns the true time at which the clock shows `local`, or a little later.
+    /// Returns the true time when the clock shows `local`, or a little later.
     pub(crate) fn truth(&self, local: Instant) -> Duration {
         let passed = local.saturating_since(self.base + self.ahead).as_nanos() as i128;
         let truth = passed * 1_000_000 / (1_000_000 + i128::from(self.per_million));

@@ -25,7 +25,7 @@ use world::World;
 const SCHEDULES: u64 = 30_000;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 100_000;
 
-/// The number of histories within which each mistake must be found.
+/// The run must find each mistake within this number of histories.
 const SCHEDULES_FOR_A_DEFECT: u64 = 20_000;
 
 /// The number of histories that a harmless change must survive.

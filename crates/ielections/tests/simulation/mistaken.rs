@@ -24,10 +24,10 @@ pub(crate) struct Mistaken {
     engine: ElectionEngine,
     defect: Option<Defect>,
     budget: Budget,
-    /// The call under way, and the time at which it was sent.
+    /// The call under way, and when it was sent.
     sent: Option<(StoreCall, Instant)>,
-    /// The delay of the engine's time behind the world's time. The leases of the engine end later
-    /// by this delay.
+    /// How far the engine's time is behind the world's time. The leases of the engine end later by
+    /// this much.
     behind: Duration,
     /// The engine's next thing to do, which waits for a call that a mistake has inserted.
     put_off: Option<Action>,
@@ -170,7 +170,7 @@ impl Mistaken {
         }
     }
 
-    /// Returns the answer that the engine receives in place of the true one.
+    /// Returns the answer that the engine receives instead of the true one.
     fn heard(&mut self, op: &StoreCall, answer: StoreAnswer, took: Duration) -> StoreAnswer {
         let Some(defect) = self.defect else { return answer };
         let is_refused = matches!(answer, StoreAnswer::Written(ConditionalOutcome::Refused(_)));
@@ -211,7 +211,7 @@ impl Mistaken {
         }
     }
 
-    /// Returns the epoch row that the engine receives in place of the true one.
+    /// Returns the epoch row that the engine receives instead of the true one.
     fn row_heard(&mut self, answer: StoreAnswer) -> StoreAnswer {
         let StoreAnswer::EpochRow(row) = answer else { return answer };
         if self.row.is_none() || self.has(Defect::SameEpoch) {

@@ -35,13 +35,13 @@ const MILLI: Duration = Duration::from_millis(1);
 /// The duration of a lease. All other times are parts of it.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// The time in which faults happen.
+/// How long faults happen.
 const STORM: Duration = Duration::from_secs(40);
 
-/// The longest delay after its TTL with which a row may disappear.
+/// The longest time that a row may stay after its TTL.
 const EXPIRY_DELAY: Duration = Duration::from_millis(500);
 
-/// The time after which the sender of a write gives the write up.
+/// The time after which the sender of a write gives up.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The pause between two writes of the work.
@@ -131,7 +131,7 @@ struct Node {
     /// The error of the calendar of a client that judges expiry by its calendar.
     wall_ahead: Duration,
     cut_off_until: Duration,
-    /// The process that runs on the node. The process before it may still stand still.
+    /// The process that runs on the node. The previous process may still stand still.
     process: Option<usize>,
     /// The process that holds the lock file.
     locked_by: Option<usize>,
@@ -144,9 +144,9 @@ struct Process {
     engine: Mistaken,
     /// The leases in the lock file when the process locked it.
     former: Vec<Lease>,
-    /// The begin of the candidacy, by the clock of the node.
+    /// The start of the candidacy, by the clock of the node.
     began: Instant,
-    /// The leases that the candidacy has sent, each with the time at which it was sent first.
+    /// The leases that the candidacy has sent, each with the time when it was sent first.
     claims: Vec<(Lease, Instant)>,
     is_alive: bool,
     stands_still_until: Duration,
@@ -287,7 +287,7 @@ impl World {
         world
     }
 
-    /// Makes a world in which clocks stop, and which is judged as if they did not.
+    /// Makes a world whose clocks stop, but that is judged as if they did not.
     pub(crate) fn with_clocks_that_stop(seed: u64) -> World {
         World { clocks_stop: true, invariants: invariants::all(), ..World::new(seed, None) }
     }

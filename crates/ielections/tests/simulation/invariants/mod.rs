@@ -12,8 +12,8 @@ use std::{fmt, time::Duration};
 
 use ielections::{Epoch, Seat};
 
-/// A fact that the invariants are told. Facts are told in the order in which they happen, with the
-/// time of a clock that no node has.
+/// A fact that the invariants receive. They receive the facts in order, each with the time of a
+/// clock that no node has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fact {
     /// A process was told that it leads.
@@ -23,7 +23,7 @@ pub(crate) enum Fact {
     /// A write of a leadership landed.
     WriteLanded { seat: Seat, epoch: Epoch },
     /// A candidate replaced a lease that it had sent itself. `late` is the time since the last
-    /// moment at which a write of its former process could land.
+    /// moment when a write of its former process could land.
     ReplacedOwn { process: usize, late: Duration },
     /// A process asked the store to delete its lease. `is_working` tells whether its work still
     /// ran; `unanswered` is the number of its writes without an answer.

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, time::Duration};
 use super::{Event, LEASE, MILLI, STORM, World};
 use crate::invariants::Fact;
 
-/// The longest time in which work stops when its node leaves.
+/// How long work takes to stop, at most, when its node leaves.
 const LEAVES_WITHIN: Duration = Duration::from_millis(100);
 
 /// The longest time until another node leads, if all calls are answered within 30 ms. A standby
@@ -74,8 +74,7 @@ impl World {
         self.move_timers(node, |at| at + long);
     }
 
-    /// Moves the events that wait for a time by the clock of a node, because that clock has
-    /// changed.
+    /// Moves the events that wait for a time of a node's clock, because that clock has changed.
     fn move_timers(&mut self, node: usize, to: impl Fn(Duration) -> Duration) {
         for Reverse((at, number)) in std::mem::take(&mut self.queue) {
             let timer = self.events.get(&number).filter(|event| event.is_timer());

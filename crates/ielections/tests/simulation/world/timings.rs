@@ -1,4 +1,4 @@
-//! The timings with which nodes elect leaders.
+//! The timings of elections.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn tight(clock_skew: Duration) -> Timing {
     Timing { retry_for: LEASE - rest - LEASE / 1_000, ..timing }
 }
 
-/// Returns a timing in which writes of the work may land half a lease after they were sent.
+/// Returns a timing with writes of the work that may land half a lease after they were sent.
 pub(super) fn slow_writes(clock_skew: Duration) -> Timing {
     let late_write = LEASE / 2;
     let stop_grace = 50 * MILLI;
