@@ -1,4 +1,4 @@
-//! The cost of drawing numbers, beside the cost of the Go implementation on the same machine.
+//! The cost of drawing numbers, compared with the Go implementation on the same machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -162,8 +162,8 @@ async fn next_not_cached(clock: &Clock) {
     print("next, not cached, storage that costs nothing", median(times), "ns", "848 to 1,030 ns");
 }
 
-/// The numbers of workspaces for which memory is measured. A table or a list has the most free room
-/// just after it has grown.
+/// How many workspaces the memory is measured with. A table or a list has the most free room just
+/// after it has grown.
 const FILLED: [u64; 3] = [57_400, 65_600, MANY];
 
 async fn memory() {

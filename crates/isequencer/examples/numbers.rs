@@ -1,5 +1,5 @@
 //! A sequencer alone, over a log in memory: events get their offset and the numbers of their
-//! records, and a restart goes on behind the last number of the log.
+//! records, and a restart goes on after the last number of the log.
 //!
 //! Run it with `cargo run -p isequencer --example numbers`.
 
@@ -44,8 +44,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     first.ready().await?;
     write(&mut first, &storage, &[WsId(7), WsId(8), WsId(7)]).await?;
 
-    // A crash, at which some numbers may not be stored yet. The next sequencer reads the end of
-    // the log, so it gives no number twice.
+    // A crash: some numbers may not be stored yet. The next sequencer reads the end of the log, so
+    // it gives no number twice.
     drop(first);
     println!("restart");
     let mut second = sequencer(&storage)?;

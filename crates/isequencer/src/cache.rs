@@ -4,10 +4,10 @@
 //! workspace that was not used since the hand passed it last.
 //!
 //! A list in the order of use, as in the crate `lru`, would know the oldest workspace more exactly.
-//! But each use of such a list writes to four places of memory. A use of this cache writes to one.
-//! If a workspace has three sequences, a number takes 36.2 bytes in `lru`, and 21.7 bytes here: the
-//! bench `sequencer` measures both. The capacity of `lru` counts entries. The capacity of this
-//! cache counts numbers, because kinds of workspaces differ in their sequences.
+//! But each use of such a list writes to four places in memory, and a use of this cache writes to
+//! one. If a workspace has three sequences, a number takes 36.2 bytes in `lru`, and 21.7 bytes
+//! here: the bench `sequencer` measures both. The capacity of `lru` counts entries. The capacity of
+//! this cache counts numbers, because kinds of workspaces differ in their sequences.
 
 use std::hash::BuildHasher;
 

@@ -10,8 +10,8 @@ impl<'s> Transaction<'s> {
     /// of them are read.
     ///
     /// # Errors
-    /// Fails with the reason for which the command cannot join. The transaction can go on without
-    /// the command.
+    /// Fails if the command cannot join, with the reason. The transaction can go on without the
+    /// command.
     ///
     /// # Cancel safety
     /// Safe to drop: a dropped call has drawn nothing.

@@ -76,7 +76,7 @@ pub(crate) struct SequencerEngine {
     /// The numbers that are being stored.
     flushing: HashMap<NumberKey, u64>,
     /// The numbers that were pending when the keeper had to read the log again. The keeper finds
-    /// these numbers in the log and stores them. Until then, lookups find them here.
+    /// them in the log and stores them. Until then, lookups find them here.
     actualizing: HashMap<NumberKey, u64>,
     /// Whether the keeper was notified of waiting numbers and has not asked for work since.
     is_notified: bool,
@@ -154,9 +154,9 @@ impl SequencerEngine {
     /// Makes numbers and the offset that covers them unflushed, in one step. Returns whether the
     /// keeper must be notified.
     ///
-    /// A simpler version raises the offset first. The owner raises the offset behind event 5; the
-    /// keeper stores that offset without the numbers; the node crashes; the next start reads the
-    /// log from that offset. So the numbers of event 5 would be given twice.
+    /// A simpler version raises the offset first. The owner raises the offset to that after event
+    /// 5; the keeper stores that offset without the numbers; the node crashes; the next start reads
+    /// the log from that offset. So the numbers of event 5 would be given twice.
     pub(crate) fn flush(&mut self, drawn: impl Iterator<Item = KeyedNumber>, next: Offset) -> bool {
         if self.phase != Phase::Ready {
             return false;
@@ -192,7 +192,7 @@ impl SequencerEngine {
     /// Returns the next task of the keeper.
     ///
     /// The numbers to be stored are put into the buffer, and stay unflushed until
-    /// [`SequencerEngine::record_flushed`] is called. Otherwise a lookup during the write could
+    /// [`SequencerEngine::record_flushed`] is called. Otherwise a lookup during the write might
     /// find them neither here nor in the storage, and they would be given twice.
     ///
     /// Pending numbers are stored when there are many, or when the flush delay has passed

@@ -2,7 +2,7 @@
 
 use crate::{SeqId, StorageError, WsId, WsKind};
 
-/// The reason for which a command cannot join.
+/// Why a command cannot join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// No sequences are declared for this kind of workspace.
@@ -18,7 +18,7 @@ pub enum JoinError {
     Storage(WsId, #[source] StorageError),
 }
 
-/// The reason for which there is no next number.
+/// Why there is no next number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrawError {
     /// The sequence is not declared.

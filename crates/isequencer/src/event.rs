@@ -24,7 +24,7 @@ use crate::{
     CloseError, DrawError, JoinError, Sequencer, SequencerBusy, StatusMonitor, WsId, WsKind,
 };
 
-/// The reason for which an event cannot start.
+/// Why an event cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The sequencer was not ready within the given time.

@@ -34,7 +34,7 @@ pub(crate) struct Keeper {
     pub(crate) retry_after: Duration,
 }
 
-/// Notifies waiting callers, however the keeper ends: also after a panic or an abort.
+/// Notifies waiting callers, however the keeper ends, even by a panic or an abort.
 impl Drop for Keeper {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -77,8 +77,8 @@ impl Keeper {
     ///
     /// A simpler version takes the current offset for each try. The first try fails; a transaction
     /// raises the offset; the second try stores the higher offset without the numbers of that
-    /// transaction; the node crashes; the next start reads the log behind the transaction's events.
-    /// So their numbers would be given twice.
+    /// transaction; the node crashes; the next start reads the log from after the transaction's
+    /// events. So their numbers would be given twice.
     async fn flush(&self, numbers: &[KeyedNumber], next: Offset) {
         let start = self.clock.now();
         self.meters.set_unflushed(self.shared.engine().unflushed());
@@ -162,8 +162,8 @@ impl Keeper {
         Ok(Some(next))
     }
 
-    /// Returns the offset at which progress is stored even if few numbers changed. If reading the
-    /// log fails later, the next try goes on from this offset.
+    /// Returns the offset where progress is stored even if few numbers changed. If reading the log
+    /// fails later, the next try goes on from this offset.
     fn progress_offset(&self, next: Offset) -> Offset {
         next.after(max_events(self.max_unflushed))
     }

@@ -2,8 +2,8 @@
 //!
 //! No number is given twice. Neither the memory nor the start grows with the length of the log.
 //!
-//! A [`Sequencer`] belongs to a partition of an event log. The sequencer determines the offset of
-//! the next event, and gives the numbers that the event needs in its workspace:
+//! A [`Sequencer`] belongs to a partition of an event log. It gives the offset of the next event,
+//! and the numbers that the event needs in its workspace:
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The metrics of a sequencer, through the `metrics` facade. Each has the label `partition`:
 //!
 //! - counter `isequencer_cache_hits_total`: commands that found the numbers of their workspace in
-//!   memory when they joined. A command counts here also if the numbers had just been read ahead;
+//!   memory when they joined. This includes numbers that had just been read ahead;
 //! - counter `isequencer_cache_misses_total`: reads of all numbers of a workspace, for a command
 //!   that joined, or ahead of commands. A failed read ahead is not counted, because the command
 //!   reads again;
@@ -12,7 +12,7 @@
 //!   stored at a time, and the duration with all retries;
 //! - histogram `isequencer_actualization_seconds`: the duration of reading the log, with all
 //!   retries;
-//! - counter `isequencer_retries_total`: calls of the keeper that failed and were made again.
+//! - counter `isequencer_retries_total`: failed calls of the keeper that it made again.
 
 use std::time::Duration;
 

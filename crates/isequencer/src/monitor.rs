@@ -12,7 +12,7 @@ use crate::{
 pub struct Monitor(pub(crate) Arc<SharedEngine>);
 
 impl Monitor {
-    /// Returns the reason for which no transaction can begin now; `None` if one can.
+    /// Returns why no transaction can begin now; `None` if one can.
     pub fn busy(&self) -> Option<SequencerBusy> {
         self.0.engine().admit().err()
     }

@@ -30,8 +30,8 @@ pub struct Params {
     pub max_unflushed: NonZeroUsize,
     /// The limit of the numbers that are kept in memory.
     pub cached_numbers: usize,
-    /// The time for which numbers wait, so that more numbers are stored with them. The wait ends
-    /// early if there are many numbers. No caller waits for it.
+    /// How long numbers wait, so that more numbers are stored with them. The wait ends early if
+    /// there are many numbers. No caller waits for it.
     pub flush_delay: Duration,
     /// The pause before a failed call to the storage is made again.
     pub retry_after: Duration,
@@ -40,8 +40,8 @@ pub struct Params {
 impl Params {
     /// Returns parameters with the defaults:
     ///
-    /// - At most 500 numbers wait to be stored. They wait for at most 100 ms if the storage works:
-    ///   the log has them too, so storing them late costs only time at the next start.
+    /// - At most 500 numbers wait to be stored. If the storage works, they wait for at most 100 ms.
+    ///   The log has them too, so storing them late costs only time at the next start.
     /// - At most 100,000 numbers are kept in memory.
     /// - A failed call is made again after half a second.
     pub fn new(partition: impl Into<String>, sequences: Sequences) -> Params {
@@ -56,7 +56,7 @@ impl Params {
     }
 }
 
-/// The reason for which no transaction can begin.
+/// Why no transaction can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SequencerBusy {
     /// The log is being read.
@@ -70,7 +70,7 @@ pub enum SequencerBusy {
     Closed,
 }
 
-/// The reason for which a sequencer was closed before its work was done.
+/// Why a sequencer was closed before its work was done.
 ///
 /// Nothing is lost: the next start finds the numbers in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -161,9 +161,9 @@ impl Sequencer {
     /// Opens a transaction. A second transaction cannot be open at the same time.
     ///
     /// # Errors
-    /// Fails with the reason for which no transaction can begin now. The call succeeds if the log
-    /// was read, fewer numbers and events wait to be stored than may, and the sequencer has not
-    /// ended.
+    /// Fails if no transaction can begin now, with the reason. The call succeeds if the log was
+    /// read, the numbers and the events that wait to be stored are below their limits, and the
+    /// sequencer has not ended.
     pub fn start(&mut self) -> Result<Transaction<'_>, SequencerBusy> {
         self.end_forgotten();
         let (next, unflushed) = self.shared.engine().admit()?;

@@ -26,7 +26,7 @@ pub struct Sequence {
     ranges: Vec<Range<u64>>,
 }
 
-/// The reason for which declared sequences are refused.
+/// Why declared sequences are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSequences {
     /// The range is empty, begins at 0, or ends after 2^62. (0 means that no number was given yet.)

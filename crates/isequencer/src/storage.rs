@@ -1,4 +1,4 @@
-//! The port to the storage: the stored numbers, and the log from which numbers can be found again.
+//! The port to the storage: the stored numbers, and the log, where numbers can be found again.
 
 use std::fmt;
 
@@ -32,8 +32,8 @@ pub struct StorageError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 /// A stored number is the last one that was given. The stored offset is the offset of the next
 /// event to replay.
 ///
-/// Every call may fail. A failed call may be done nevertheless, even later. So the guarantees of
-/// [`write`](SeqStorage::write) must hold for every order in which writes arrive.
+/// Every call may fail. A failed call may still be done, even later. So the guarantees of
+/// [`write`](SeqStorage::write) must hold whatever the order of the writes' arrival.
 ///
 /// Every call ends within a time limit of its own.
 #[async_trait]
@@ -47,7 +47,7 @@ pub trait SeqStorage: fmt::Debug + Send + Sync + 'static {
     /// Reads the stored offset; [`Offset::FIRST`] if no offset is stored.
     async fn next_offset(&self) -> Result<Offset, StorageError>;
 
-    /// Stores numbers, each of another sequence, and the offset. The offset is stored after all
+    /// Stores numbers, each of a different sequence, and the offset. The offset is stored after all
     /// numbers, or at the same moment.
     ///
     /// A stored number is never replaced by a lower one. The stored offset is never replaced by the
@@ -55,9 +55,9 @@ pub trait SeqStorage: fmt::Debug + Send + Sync + 'static {
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError>;
 
     /// Reads the entries of the log from this offset to the end, without gaps, with the numbers
-    /// that each event drew. Every entry takes an offset, also one without an event.
+    /// that each event drew. Every entry takes an offset, even one without an event.
     ///
-    /// An event must be applied before it is returned: the caller stores the offset behind the
+    /// An event must be applied before it is returned: the caller stores the offset after the
     /// event, and relies on the event being applied.
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>>;
 }

@@ -198,7 +198,7 @@ impl<'s> Transaction<'s> {
         Ok(number)
     }
 
-    /// Returns the last number of each sequence from which the command that joined last drew.
+    /// Returns the last number of each sequence that the command that joined last drew from.
     pub(crate) fn drawn(&self, joined: JoinState) -> impl Iterator<Item = KeyedNumber> {
         self.sequencer.drawn[joined.drawn..].iter().map(Draw::keyed_number)
     }
@@ -214,8 +214,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// Gives back the numbers of a command that was forgotten: the command was neither kept nor
-    /// dropped. The index of its workspace in the cache is not known any more, so the cache is
-    /// cleared.
+    /// dropped. The index of its workspace in the cache is lost, so the cache is cleared.
     fn discard_forgotten_command(&mut self) {
         let Sequencer { cache, drawn, .. } = &mut *self.sequencer;
         if drawn.len() > self.kept {

@@ -1,4 +1,4 @@
-//! Tests of the keeper: the moments at which numbers are stored, and reading the log.
+//! Tests of the keeper: when numbers are stored, and reading the log.
 
 #![allow(clippy::unwrap_used)]
 
@@ -104,7 +104,7 @@ async fn many_events_are_stored_at_once_even_if_they_draw_few_numbers() {
 }
 
 /// A start that read the log from its first event passed all tests, because a number that is read
-/// again changes nothing. Such a start takes the longer, the older the log is.
+/// again changes nothing. Such a start takes longer the older the log is.
 #[tokio::test]
 async fn a_start_reads_only_the_events_behind_the_stored_offset() {
     let mem = MemSeqStorage::new();

@@ -1,4 +1,4 @@
-//! A sequencer draws, gives back and loses numbers as a simple model of ten lines does.
+//! A sequencer draws, gives back and loses numbers exactly like a simple model of ten lines.
 
 #![allow(clippy::unwrap_used)]
 

@@ -13,29 +13,28 @@ pub struct Capabilities {
     /// The limits of one [`write_atomic`](crate::AppStorage::write_atomic), `None` if the storage
     /// does not offer the call.
     pub atomic: Option<BatchLimits>,
-    /// The limits within which one [`put_ordered`](crate::AppStorage::put_ordered) writes the rows
-    /// of a partition atomically, `None` if each row is written separately.
+    /// Within these limits, one [`put_ordered`](crate::AppStorage::put_ordered) writes the rows of
+    /// a partition atomically. `None` if each row is written separately.
     pub ordered: Option<BatchLimits>,
-    /// The resolution of expiry. A row with a TTL never expires before the moment asked for, and
-    /// is gone at the latest twice this long after that moment. All nodes of a storage judge by one
-    /// clock, not by their own calendars. Storages with
-    /// [`expiry_is_watched`](Capabilities::expiry_is_watched) are an exception.
+    /// The resolution of expiry. A row with a TTL never expires before the moment asked for, and is
+    /// gone at the latest twice this long after that moment. All nodes of a storage judge by one
+    /// clock, not by their own calendars, except with
+    /// [`expiry_is_watched`](Capabilities::expiry_is_watched).
     pub expiry_resolution: Duration,
     /// Whether each node judges the expiry of a conditional row by itself. The row is gone for a
     /// node when the node has seen the row unchanged for its TTL. A node that sees the row for the
-    /// first time counts from then. A read counts up to the time at which the read was sent, so an
-    /// answer that waits does not show a renewed row as gone.
+    /// first time counts from then. For a read, the time counts up to when the read was sent, so a
+    /// late answer does not show a renewed row as gone.
     pub expiry_is_watched: bool,
-    /// The longest time from sending a write without an answer until the write lands, as another
-    /// process sees it. An assumption about the storage, not a guarantee: a server that stands
-    /// still for longer may let a write land later.
+    /// The longest time from the sending of a write without an answer until the write lands, as
+    /// another process sees it. This is an assumption about the storage, not a guarantee: a server
+    /// that stands still for longer may let a write land later.
     pub late_write: Duration,
 }
 
 impl Capabilities {
-    /// The longest time for which an expired conditional row may still be there, beyond the moment
-    /// asked for. Zero where each node watches such rows: there the resolution is that of ordered
-    /// rows only.
+    /// How long an expired conditional row may still be there after the moment asked for. Zero
+    /// where each node watches such rows: there the resolution is that of ordered rows only.
     pub fn expiry_delay(&self) -> Duration {
         if self.expiry_is_watched { Duration::ZERO } else { 2 * self.expiry_resolution }
     }

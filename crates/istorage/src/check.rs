@@ -38,7 +38,7 @@ impl Size {
     }
 }
 
-/// Checks the arguments of a call. The call that is returned writes each row once.
+/// Checks the arguments of a call. The returned call writes each row once.
 pub(crate) fn call<'a>(capabilities: &Capabilities, call: Call<'a>) -> Result<Call<'a>> {
     match call {
         Call::Get(at, _) => key(capabilities, at).map(|()| call),

@@ -52,8 +52,8 @@ pub trait StorageDriver: Send + Sync + fmt::Debug {
     }
 
     /// Waits until the driver cannot go on, and returns the reason. After that every call fails,
-    /// and only a new driver can help. The wait never ends while all is well. It also does not end
-    /// for a database that is out of reach, as the database may come back.
+    /// and only a new driver can help. The wait never ends while all is well. Nor does it end while
+    /// the database is out of reach, because the database may come back.
     ///
     /// # Cancel safety
     /// Safe.

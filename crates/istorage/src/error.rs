@@ -123,7 +123,7 @@ pub struct CorruptRow {
     pub key: Key,
     /// The bytes in the row.
     pub found: Bytes,
-    /// The problem of the bytes.
+    /// What is wrong with the bytes.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! The rules that hold for every driver: arguments, deadlines, and use after close.
+//! The rules of every driver: arguments, deadlines, and use after close.
 
 mod page_timeout;
 
@@ -24,7 +24,7 @@ use crate::{
 /// driver.
 ///
 /// - Arguments are checked against the [`Capabilities`](crate::Capabilities).
-/// - A row that is named several times in a batch is passed on once.
+/// - If a batch names a row several times, the row is passed on once.
 /// - A call without rows is answered here.
 /// - No call outlives its deadline.
 /// - A closed storage answers `Closed`.
@@ -87,8 +87,8 @@ impl Guarded {
         }
     }
 
-    /// The stream with a bound for the time in which it is not woken. A stream is woken for each
-    /// page, so the wait for each page is bounded.
+    /// Bounds how long the stream may go without being woken. A stream is woken for each page, so
+    /// this bounds the wait for each page.
     fn with_page_timeout<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
@@ -117,7 +117,7 @@ impl Guarded {
     }
 }
 
-/// The keys of a call in which some keys repeat, without the repetitions.
+/// The keys of a call without repetitions, if some keys repeat.
 struct DistinctKeys {
     keys: Vec<Key>,
     /// For each key of the call, the index of that key among the distinct ones.

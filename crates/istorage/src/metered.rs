@@ -21,8 +21,8 @@ use crate::{
 ///   `ok`, `not_applied`, `unavailable`, `outcome_unknown`, `invalid`, `corrupt` or `closed`. A
 ///   call that is dropped is not reported. A `read` is reported when its stream ends, with the time
 ///   that was spent waiting for rows.
-/// - counter `istorage_rows_total{driver, op}`: the rows that were asked for one by one, came in a
-///   stream, or were to be written. Rows count for every result of the call.
+/// - counter `istorage_rows_total{driver, op}`: the rows that a caller asked for one by one, read
+///   in a stream, or wanted to write. Rows count for every result of the call.
 ///
 /// Install the recorder before making this wrapper.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// The key of a row: its partition, and its place in the partition.
 ///
-/// Both parts are any bytes. The partition key is never empty. The clustering columns may be empty.
+/// Both parts may be any bytes. The partition key is never empty; the clustering columns may be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The partition key.
@@ -56,8 +56,8 @@ pub struct ExpiringRow {
 /// A half-open range of rows in a partition: the start is included, the end is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first row. An empty start is the beginning of the partition, as no row sorts before the
-    /// empty key.
+    /// The first row. An empty start is the beginning of the partition, because no row sorts before
+    /// the empty key.
     pub start: Bytes,
     /// The first row that is not in the range, `None` for the end of the partition.
     pub end: Option<Bytes>,
@@ -92,7 +92,7 @@ impl Range {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// The rest of the range, behind the row at `ccols`.
+    /// The rest of the range, after the row at `ccols`.
     #[must_use]
     pub fn behind(&self, ccols: &[u8]) -> Range {
         Range { start: after(ccols), end: self.end.clone() }

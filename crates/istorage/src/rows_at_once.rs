@@ -1,4 +1,4 @@
-//! The number of rows of one call, for callers that must go on if the storage is slow.
+//! How many rows one call has, for callers that must make progress even if the storage is slow.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -8,20 +8,20 @@ use std::{
 /// The largest number of rows of one call.
 const MOST_ROWS: usize = 4_096;
 
-/// A call that failed sooner failed for another reason than its rows. A storage that is out of
-/// reach fails each call, whatever its size. A server gives up a call that takes too long only
-/// after its own timeout, which may be a small part of that of the caller.
+/// If a call failed sooner than this, it did not fail because of its number of rows. A storage that
+/// is out of reach fails each call, whatever its size. A server gives up a call that takes too long
+/// only after its own timeout, which may be much shorter than that of the caller.
 const EARLY: Duration = Duration::from_millis(100);
 
-/// The number of rows that are read or written by one call.
+/// How many rows one call reads or writes.
 ///
 /// After a call that took a while and failed, the next call has half as many rows. After a call
 /// that took less than half of its time, the next one has twice as many. So work on many rows goes
 /// on if the storage can do each row within one call. Work with calls of a fixed size would make
 /// the same call again and again, and fail.
 ///
-/// Keep the value for as long as such calls are repeated: work that is given up and begun again
-/// then begins with the smaller calls. Use one value for one kind of call.
+/// Keep the value for as long as such calls are repeated: if work is given up and begun again, it
+/// begins with the smaller calls. Use one value for one kind of call.
 #[derive(Debug)]
 pub struct RowsAtOnce(AtomicUsize);
 
@@ -32,7 +32,7 @@ impl Default for RowsAtOnce {
 }
 
 impl RowsAtOnce {
-    /// Returns the rows of the next call: the first ones of those that are left.
+    /// Returns the rows of the next call: the first of the rows that are left.
     pub fn first<'r, R>(&self, left: &'r [R]) -> &'r [R] {
         &left[..left.len().min(self.get())]
     }

@@ -30,10 +30,10 @@ pub type PartitionStream = BoxStream<'static, Result<Bytes>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
     /// The read sees every plain, ordered and conditional write that was acknowledged. Each later
-    /// read sees the row that it returned, or a later write, also if that row was never
+    /// read sees the row that this read returned, or a later write, even if that row was never
     /// acknowledged.
     Plain,
-    /// As `Plain`, and the read takes part in the order of conditional writes: as far as the
+    /// Like `Plain`, and the read takes part in the order of conditional writes: as far as the
     /// storage can, the read finishes the writes in flight or rules them out. It costs more than a
     /// `Plain` read, and is needed only where conditional writes may be in flight.
     ///
@@ -54,8 +54,8 @@ pub struct ServerTime {
 /// A keyspace of a wide-column store: `(partition key, clustering columns) -> value`.
 ///
 /// In this crate a *partition* is a storage partition: all rows with one partition key. The rows of
-/// a partition are sorted by their clustering columns as unsigned bytes. Keys and values are any
-/// bytes. Only the partition key may not be empty.
+/// a partition are sorted by their clustering columns as unsigned bytes. Keys and values may be any
+/// bytes, but the partition key must not be empty.
 ///
 /// # Contract
 ///
@@ -90,7 +90,7 @@ pub struct ServerTime {
 /// place. Behind the guard, a driver is never called with an empty batch, with a row twice in one
 /// call, or with bounds longer than the longest clustering columns. A call may be dropped at any
 /// await. Work that was not sent before the drop must not happen later. A call that comes after
-/// [`close`](AppStorage::close), or is overtaken by the close, is `Closed`. No method may panic.
+/// [`close`](AppStorage::close), or that the close overtakes, is `Closed`. No method may panic.
 /// Prove a driver with `tck::storage`. A storage around another storage implements
 /// [`StorageWrapper`](crate::StorageWrapper) instead of this trait.
 ///
@@ -114,8 +114,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// Reads any number of rows, in the order of `keys`, with [`Consistency::Plain`]. A row that
     /// does not exist is `None`. The rows are not a snapshot.
     ///
-    /// A row that was read is not lost: a later read finds the row or a later write of it, even if
-    /// the write of the row was not acknowledged.
+    /// A row that a call has read is not lost: a later read finds the row or a later write of it,
+    /// even if the write of the row was not acknowledged.
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>>;
 
     /// Reads the values of any number of rows, as [`get_batch`](AppStorage::get_batch) reads the
@@ -125,10 +125,9 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
         Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
     }
 
-    /// Reads the rows of a range. Each page must arrive within `page_timeout` from the moment at
-    /// which the stream asks for the page. The time that the caller takes between rows does not
-    /// count. The rows are not a snapshot: a row that is written during the read may be seen or
-    /// not.
+    /// Reads the rows of a range. Each page must arrive within `page_timeout` after the stream asks
+    /// for it. The time that the caller takes between rows does not count. The rows are not a
+    /// snapshot: a row that is written during the read may be seen or not.
     fn read(
         &self,
         pkey: Bytes,
@@ -142,9 +141,9 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream;
 
     /// Lists the keys of the partitions whose keys begin with `prefix`, each once, in any order. A
-    /// partition that has rows when the call begins and that nobody writes is there. Expired and
-    /// deleted rows may leave their partition in the list. Each page must arrive within
-    /// `page_timeout`.
+    /// partition is in the list if it has rows when the call begins and nobody writes to it
+    /// meanwhile. Expired and deleted rows may leave their partition in the list. Each page must
+    /// arrive within `page_timeout`.
     ///
     /// The call is for operators: a storage without an order of its partitions reads the keys of
     /// the whole keyspace.
@@ -156,8 +155,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// that several nodes write should be ordered or conditional.
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()>;
 
-    /// Writes any number of rows. Of two writes of one row the one with the higher order stays, in
-    /// any order of arrival.
+    /// Writes any number of rows. Of two writes of one row, the one with the higher order stays,
+    /// whichever arrives first.
     ///
     /// - A superseded write is a success, and so is a write that a plain or a conditional row
     ///   hides.
@@ -174,9 +173,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// Writes rows of one partition under conditions, linearizable, all or nothing, in one round.
     /// No row may be named twice. A call without operations is applied.
     ///
-    /// To have the write settled, call
-    /// [`settle::write_if_settled`](crate::settle::write_if_settled) instead. Here its first
-    /// attempt gets no answer:
+    /// To settle the write, call [`settle::write_if_settled`](crate::settle::write_if_settled)
+    /// instead. Here its first attempt gets no answer:
     ///
     /// ```
     /// # use istorage::{AppStorage, Conditional, Conflict, KeyspaceName, Outcome};

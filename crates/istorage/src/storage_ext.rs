@@ -11,7 +11,7 @@ use crate::{
     AppStorage, Conditional, Consistency, ExpiringRow, Key, Outcome, Put, Range, Result, RowStream,
 };
 
-/// Convenient calls on top of [`AppStorage`]. Each makes one call of it.
+/// Convenient calls on top of [`AppStorage`]. Each makes one call of the contract.
 #[async_trait]
 pub trait AppStorageExt: AppStorage {
     /// Reads the value of a row with [`Consistency::Linearizable`].

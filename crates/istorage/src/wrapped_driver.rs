@@ -9,7 +9,7 @@ use crate::{BackupStream, Error, KeyspaceName, Result, SharedStorage, StorageDri
 
 type Wrap = Box<dyn Fn(SharedStorage) -> SharedStorage + Send + Sync>;
 
-/// A driver that wraps each storage that it opens, for example in [`Metered`](crate::Metered).
+/// A driver that wraps each storage it opens, for example in [`Metered`](crate::Metered).
 pub struct WrappedDriver {
     inner: Arc<dyn StorageDriver>,
     wrap: Wrap,

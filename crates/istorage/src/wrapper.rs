@@ -14,8 +14,8 @@ use crate::{
 
 /// A storage around another storage, which sees each call as data.
 ///
-/// Every `StorageWrapper` is an [`AppStorage`]. Each method passes its call on by default. So an
-/// implementation has only the methods that it changes: it may change a call, make it late, twice
+/// Every `StorageWrapper` is an [`AppStorage`]. By default, each method passes its call on. So an
+/// implementation has only the methods that it changes. It may change a call, make it late, twice
 /// or not at all, and change the answer.
 ///
 /// ```

@@ -15,8 +15,8 @@ pub struct Put {
     pub value: Bytes,
 }
 
-/// The order of an ordered write: of two writes of one row the write with the higher order stays,
-/// in any order of arrival.
+/// The order of an ordered write: of two writes of one row, the write with the higher order stays,
+/// whichever arrives first.
 ///
 /// Orders have two bands. An order is made in the band *last*: of two writes, the one with the
 /// higher number stays. [`Order::first_wins`] gives the same number in the band *first*: of two
@@ -86,8 +86,8 @@ impl Order {
 }
 
 /// An ordered write. It stays until a write with a higher order, a plain write or a conditional
-/// write of the row. If such a write came first, the ordered write changes nothing. A row that has
-/// expired may, for a while, still win against writes with lower orders.
+/// write replaces it. If such a write came first, the ordered write changes nothing. For a while,
+/// an expired row may still win against writes with lower orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedPut {
     /// The row.
@@ -164,7 +164,7 @@ impl Conditional {
         }
     }
 
-    /// The TTL with which the row is written, `None` if the row will not expire or is removed.
+    /// The TTL of the written row, `None` if the row will not expire or is removed.
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
         match self {

@@ -116,8 +116,8 @@ impl SharedSeries {
         }
     }
 
-    /// Logs the end of a reservation. Warns at the first range of a nearly full counter, and at the
-    /// first range that the node reserves of it.
+    /// Logs the end of a reservation. Warns when a range first reaches `warn_at_percent`, and at
+    /// the node's first range of a nearly full counter.
     fn report(
         &self,
         name: CounterName,

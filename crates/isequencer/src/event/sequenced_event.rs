@@ -87,7 +87,7 @@ impl<'s> SequencedEvent<'s> {
     }
 
     /// Ends an event that was not written to the log, or whose write has an unknown outcome. No
-    /// write of the event may be under way any more.
+    /// write of the event may still be under way.
     pub fn cancel(self) {
         self.transaction.actualize();
     }

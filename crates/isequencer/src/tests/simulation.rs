@@ -33,7 +33,7 @@ const SEQS: [SeqId; 2] = [SeqId(1), SeqId(2)];
 const KINDS: [WsKind; 2] = [WsKind(1), WsKind(2)];
 const WORKSPACES: u64 = 3;
 
-/// The last number of each sequence, which every sequencer must also reach.
+/// The last number of each sequence. Every sequencer must reach the same.
 type Model = HashMap<NumberKey, u64>;
 
 fn fold(log: &[Vec<(NumberKey, u64)>]) -> Model {
@@ -226,7 +226,7 @@ async fn command(
     Some(drawn.into_iter().collect())
 }
 
-/// Checks that each stored number is in the log, and that the numbers of all events in front of the
+/// Checks that each stored number is in the log, and that the numbers of all events before the
 /// stored offset are stored.
 fn check(mem: &MemSeqStorage) {
     let log = mem.log();

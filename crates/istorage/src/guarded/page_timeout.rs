@@ -1,5 +1,4 @@
-//! A bound for the time in which a stream makes no progress. A stream makes progress when it is
-//! woken.
+//! Bounds how long a stream may make no progress. A stream makes progress when it is woken.
 
 use std::{
     pin::{Pin, pin},
@@ -16,8 +15,9 @@ use futures::{Stream, StreamExt, task::AtomicWaker};
 
 /// Waits for the next item, at most `timeout` after the stream was last woken.
 ///
-/// A stream may fetch several pages for one item, as a page may hold no row that counts. So the
-/// time begins anew whenever the stream was woken: a wake means that data has come for the stream.
+/// A stream may fetch several pages for one item, because a page may hold no row that counts. So
+/// the time begins again whenever the stream is woken: a wake means that data has come for the
+/// stream.
 pub(super) async fn next<S: Stream + Unpin>(
     stream: &mut S,
     clock: &Clock,
@@ -54,7 +54,7 @@ impl<S: Stream + Unpin, F: Future> NextItem<'_, S, F> {
             return Poll::Ready(Ok(item));
         }
         // Return pending even if the stream was woken. A stream that yields wakes itself, so
-        // polling the stream again at once could loop for ever.
+        // polling the stream again at once could loop forever.
         if was_woken {
             self.idle.set(idle_time());
         }

@@ -41,7 +41,7 @@ impl MemStorage {
         MemStorage { rows, clock }
     }
 
-    /// Reads the rows of a range page by page. Each row comes with the moment at which its page was
+    /// Reads the rows of a range page by page. Each row comes with the moment when its page was
     /// read.
     fn pages(
         &self,

@@ -34,7 +34,7 @@ pub(super) type SharedRows = Arc<Mutex<KeyspaceRows>>;
 /// only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SortKey {
-    /// The first bytes, big endian, with zeros behind shorter columns. Two such numbers sort as the
+    /// The first bytes, big endian, with zeros after shorter columns. Two such numbers sort as the
     /// columns do, or are equal.
     first: u64,
     ccols: Bytes,
@@ -96,7 +96,7 @@ impl KeyspaceRows {
         partition.get(&SortKey::new(ccols.clone())).filter(|stored| stored.is_live(now))
     }
 
-    /// The first `limit` keys of partitions that begin with `prefix` and are behind `behind`.
+    /// The first `limit` keys of partitions that begin with `prefix` and sort after `behind`.
     pub(super) fn partitions(
         &self,
         prefix: &[u8],
@@ -193,7 +193,7 @@ impl KeyspaceRows {
             self.expiring.insert((moment, key.clone()));
         }
         let Key { pkey, ccols } = key;
-        // Only the latest moment of expiry of a row counts.
+        // Only the latest expiry of a row counts.
         match partition.entry(SortKey::new(ccols)) {
             Entry::Vacant(entry) => drop(entry.insert(stored)),
             Entry::Occupied(mut entry) => {

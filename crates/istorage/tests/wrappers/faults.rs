@@ -129,8 +129,8 @@ async fn an_unknown_outcome_is_settled_whether_or_not_the_write_was_applied() {
         // after that.
         vec![Fault::AppliedLate(Duration::from_millis(30)), Fault::NotAppliedButError],
         vec![Fault::ReplyAfterDeadline],
-        // The resend has no fault and settles the write. A settling that judged the outcome by a
-        // read of its own would also meet the two faults after that.
+        // The resend has no fault and settles the write. If settling judged the outcome by a read
+        // of its own, it would also meet the two faults after that.
         vec![
             Fault::AppliedButError,
             Fault::None,
@@ -353,8 +353,8 @@ async fn a_delete_beside_a_renewal_is_settled_by_its_absent_row() {
     assert!(outcome.unwrap().is_applied());
 }
 
-/// A refusal says that its own attempt wrote nothing. The refusal says nothing about an earlier
-/// attempt, which may still land.
+/// A refusal says that its own attempt wrote nothing. It says nothing about an earlier attempt,
+/// which may still land.
 #[tokio::test]
 async fn a_refusal_after_an_unanswered_attempt_settles_nothing() {
     let fixture = Fixture::new().await;

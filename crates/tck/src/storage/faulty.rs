@@ -1,4 +1,4 @@
-//! Deliberate faults in front of any storage, from a seed or from a script. A run with a seed
+//! Deliberate faults in the calls of any storage, from a seed or from a script. A run with a seed
 //! replays exactly.
 
 mod fault;
@@ -35,8 +35,8 @@ impl fmt::Debug for Faulty {
 }
 
 impl Faulty {
-    /// Puts the faults of `script` in front of `inner`. The script is asked once for each call, and
-    /// once for a whole stream.
+    /// Puts the faults of `script` into the calls of `inner`. It calls `script` once for each call,
+    /// and once for a whole stream.
     pub fn scripted(
         inner: SharedStorage,
         clock: Clock,
@@ -45,7 +45,7 @@ impl Faulty {
         Faulty { inner, clock, script: Mutex::new(Box::new(script)), late: Mutex::default() }
     }
 
-    /// Puts random faults in front of `inner`. The same seed and the same calls give the same
+    /// Puts random faults into the calls of `inner`. The same seed and the same calls give the same
     /// faults.
     pub fn seeded(inner: SharedStorage, clock: Clock, seed: u64, rates: FaultRates) -> Faulty {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -74,7 +74,7 @@ impl Faulty {
     }
 
     /// The fault of a call. Writes that have become due land first. Their outcomes are dropped,
-    /// because no caller waits for them any more.
+    /// because no caller waits for them.
     async fn next_fault(&self, kind: CallKind) -> Fault {
         let now = self.clock.now();
         drop(self.land_due(|at| at <= now).await);

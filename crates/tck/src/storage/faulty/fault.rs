@@ -25,7 +25,7 @@ pub enum Fault {
     ReplyAfterDeadline,
 }
 
-/// The frequency of each fault, in 1,000 calls.
+/// The frequency of each fault: how many of 1,000 calls have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultRates {
     /// [`Fault::AppliedButError`].
