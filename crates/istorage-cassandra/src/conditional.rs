@@ -1,6 +1,6 @@
 //! Conditional writes.
 //!
-//! A conditional write is one statement, or one batch in which the server checks every condition
+//! A conditional write is one statement or one batch. The server checks every condition of a batch
 //! before it writes anything. Each conditional write is sent once, and is never repeated.
 
 use std::collections::HashMap;

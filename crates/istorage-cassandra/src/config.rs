@@ -12,13 +12,13 @@ use crate::{Tls, tls};
 #[serde(deny_unknown_fields)]
 pub struct CassandraConfig {
     /// Some servers of the cluster, as `host:port` or `host` (port 9042). The client finds the
-    /// other servers through them. A login is given in [`login`](Self::login), and refused here.
+    /// other servers through them. A login belongs in [`login`](Self::login), and is refused here.
     pub contact_points: Vec<String>,
-    /// The datacenter that this process works with. Servers of other datacenters are never asked.
-    /// Without this setting the servers of all datacenters are asked.
+    /// The datacenter that this process works with. It never sends a request to servers of other
+    /// datacenters. Without this setting it uses the servers of all datacenters.
     #[serde(default)]
     pub datacenter: Option<String>,
-    /// The user name and the password. Without this setting the cluster must accept connections
+    /// The user name and the password. Without this setting, the cluster must accept connections
     /// without authentication.
     #[serde(default)]
     pub login: Option<Login>,
@@ -44,7 +44,7 @@ pub struct CassandraConfig {
 pub struct Login {
     /// The name of the user.
     pub username: String,
-    /// The password of the user. Either this setting or `password_file` is given.
+    /// The password of the user. Give either this setting or `password_file`.
     #[serde(default)]
     pub password: Option<Password>,
     /// The file that holds the password. A line break at the end of the file is not part of the
@@ -64,8 +64,7 @@ pub struct Password(String);
 pub enum Replication {
     /// `NetworkTopologyStrategy`: the number of replicas for each datacenter. Right for production.
     Datacenters(BTreeMap<String, u8>),
-    /// `SimpleStrategy`: this number of replicas, without regard to datacenters. Only for trying
-    /// things out.
+    /// `SimpleStrategy`: this number of replicas, in any datacenters. Only for trying things out.
     Simple(u8),
     /// `NetworkTopologyStrategy`: three replicas in each datacenter, or as many as the datacenter
     /// has servers when the keyspace is created. Only for trying things out: a keyspace that is
@@ -123,7 +122,8 @@ impl CassandraConfig {
             let why = "name at least one server of the cluster, each as host:port";
             return Err(InvalidSetting::new("contact_points", why));
         }
-        // A list of servers is shown in messages, so the error does not show the text either.
+        // Messages show the list of servers, so a login must not be in it, and the error does not
+        // show it.
         if self.contact_points.iter().any(|point| point.contains('@')) {
             let why = "a server is given as host:port, without a login: set `login.username` and \
                        `login.password_file`";

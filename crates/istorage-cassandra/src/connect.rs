@@ -89,17 +89,17 @@ fn profile(config: &CassandraConfig, routing: Routing) -> ExecutionProfile {
 }
 
 /// Checks that at least one server is in the configured datacenter. With any other name every
-/// request would fail, because no server could be asked.
+/// request would fail, because there would be no server to send it to.
 ///
 /// # Errors
-/// `Unavailable` if the datacenter of no server is known. The client then could not read where the
-/// servers are, for example because the contact point has just started.
+/// `Unavailable` if the client knows the datacenter of no server. Then the client could not read
+/// where the servers are, for example because the contact point has just started.
 fn check_datacenter(names: &[(String, usize)], wanted: &str) -> Result<()> {
     if names.iter().any(|(name, _)| name == wanted) {
         return Ok(());
     }
     if names.is_empty() {
-        let reason = "no Cassandra server tells in which datacenter it is";
+        let reason = "no Cassandra server tells its datacenter";
         return Err(Error::unavailable(reason));
     }
     let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();

@@ -34,9 +34,8 @@ impl CassandraDriver {
     /// `clock` also decides when a deadline has passed.
     ///
     /// # Errors
-    /// `Invalid` if the configuration, a file that it names, or the password is wrong, or if a
-    /// server has a setting with which no node can work
-    /// ([`SettingProblem`](crate::SettingProblem));
+    /// `Invalid` if the configuration, a file that it names, or the password is wrong, or if no
+    /// node can work with a setting of a server ([`SettingProblem`](crate::SettingProblem));
     /// `Unavailable` if no server can be reached before `deadline`.
     pub async fn connect(
         config: CassandraConfig,
@@ -50,10 +49,10 @@ impl CassandraDriver {
         Ok(CassandraDriver { shared, clock, replication, datacenter, logs_in })
     }
 
-    /// Asks each server that is connected for the settings on which this driver relies.
+    /// Asks each connected server for the settings that this driver relies on.
     ///
     /// # Errors
-    /// `Unavailable` if a server that is connected does not answer before `deadline`.
+    /// `Unavailable` if a connected server does not answer before `deadline`.
     pub async fn server_settings(&self, deadline: Instant) -> Result<Vec<ServerSettings>> {
         let call = async |_: &mut _| {
             let client = self.shared.client().await?;
@@ -133,8 +132,8 @@ impl StorageDriver for CassandraDriver {
     }
 }
 
-/// Bounds a call by a deadline. A call that misses the deadline fails as `Unavailable`, so only
-/// calls that may be repeated are bounded here.
+/// Bounds a call by a deadline. A call that misses the deadline fails as `Unavailable`, so use this
+/// only for calls that may be repeated.
 async fn in_time<T>(
     clock: &Clock,
     deadline: Instant,

@@ -14,7 +14,7 @@ use scylla::{
     statement::Consistency,
 };
 
-/// The kind of a request that failed, as far as the kind decides about the meaning of the failure.
+/// The kind of a failed request, which decides what the failure means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// A request that may be repeated without harm: preparing a statement, reading the schema, or
@@ -105,7 +105,7 @@ impl RequestKind {
             DbError::IsBootstrapping | DbError::Unprepared { .. } => ErrorKind::Unavailable,
             // Before the decision, Cassandra counts the live replicas by the serial consistency.
             // Cassandra's first version of Paxos counts them again when it commits, by the other
-            // consistency. At that time the write is already decided.
+            // consistency. By then the write is already decided.
             DbError::Unavailable {
                 consistency: Consistency::Serial | Consistency::LocalSerial,
                 ..
@@ -131,7 +131,7 @@ impl RequestKind {
 }
 
 /// Whether another server may serve a request that this server did not serve. A timeout that a
-/// server reports is no such error, because the server waited for other servers.
+/// server reports is not such an error, because the server waited for other servers.
 pub(crate) fn is_fault_of_server(error: &ExecutionError) -> bool {
     let ExecutionError::LastAttemptError(error) = error else { return false };
     match error {
@@ -191,9 +191,9 @@ fn is_wrong_login(error: &NewSessionError) -> bool {
     is_refusal_of_login(error.get_error())
 }
 
-/// Whether a server refuses the user or the password, and will go on to refuse them. A server that
-/// cannot read the stored passwords answers with the same error code, so only its text tells that
-/// waiting may help.
+/// Whether a server refuses the user or the password, and will go on refusing them. A server that
+/// cannot read the stored passwords answers with the same error code, so only the text of the error
+/// tells that waiting may help.
 fn is_refusal_of_login(error: &ConnectionSetupRequestErrorKind) -> bool {
     match error {
         ConnectionSetupRequestErrorKind::MissingAuthentication

@@ -1,18 +1,18 @@
-//! The table of a keyspace, and every statement that is sent for its rows.
+//! The table of a keyspace, and every statement for its rows.
 //!
 //! **Every write is an `UPDATE`, never an `INSERT`.** An `INSERT` also writes a row marker. A row
 //! lives until both its marker and its value have expired. If the marker does not expire, the row
-//! stays without a value after its value has expired, and `IF NOT EXISTS` fails on the row for
-//! ever. An `UPDATE` writes the value alone, so a row lives exactly as long as its value. Other
-//! programs may have inserted rows. For such rows the condition "does not exist" is `IF value =
-//! null`, and rows without a value count as absent everywhere.
+//! stays without a value after its value has expired, and `IF NOT EXISTS` fails on the row forever.
+//! An `UPDATE` writes the value alone, so a row lives exactly as long as its value. Other programs
+//! may have inserted rows. For such rows the condition "does not exist" is `IF value = null`, and
+//! rows without a value count as absent everywhere.
 //!
-//! The following was tried on Cassandra 5.0.5. `IF value = ?` with null bound holds for a row that
-//! never existed, that expired, that was deleted, or that has only its marker left. The condition
-//! fails on an empty value. `USING TTL 0` means no TTL. A batch may mix these updates and deletes.
-//! If one statement is not applied, the answer has the value, if there is one. If a batch is not
-//! applied, the answer has every row that a condition of the batch names and that exists in any
-//! form, even if its condition holds.
+//! We have seen the following on Cassandra 5.0.5. `IF value = ?`, bound to null, holds for a row
+//! that never existed, that expired, that was deleted, or that has only its marker left. The
+//! condition fails on an empty value. `USING TTL 0` means no TTL. A batch may mix these updates and
+//! deletes. If one statement is not applied, the answer has the value, if there is one. If a batch
+//! is not applied, the answer has every row that a condition of the batch names and that exists in
+//! any form, even if its condition holds.
 
 use std::sync::Arc;
 
@@ -34,14 +34,13 @@ pub(crate) const COLUMNS: [[&str; 4]; 3] = [
     ["value", "regular", "blob", "none"],
 ];
 
-/// The time after which the coordinator of a read asks another replica besides the replicas that it
-/// asked first. Cassandra's default is the 99th percentile of the latency of earlier reads of the
-/// table. Without earlier reads the default is half of the servers' read timeout. So with the
-/// default a replica that hangs would hold up reads for seconds.
+/// When the coordinator of a read asks one more replica. Cassandra's default is the 99th percentile
+/// of the latency of earlier reads of the table, or half of the servers' read timeout if there were
+/// none. So with the default, a replica that hangs would hold up reads for seconds.
 const SPECULATIVE_RETRY: &str = "MIN(99p,50ms)";
 
-/// The comment of every table. It names the way in which the timestamps of ordered writes are made.
-/// Earlier versions of this driver made tables without a comment, and took the order itself for the
+/// The comment of every table. It says how the timestamps of ordered writes are made. Earlier
+/// versions of this driver made tables without a comment, and took the order itself for the
 /// timestamp. In such a table every new ordered write would be hidden.
 pub(crate) const COMMENT: &str = "vvm: ordered writes in two bands below 0";
 
@@ -59,7 +58,7 @@ pub(crate) fn create_table(keyspace: &str, id: u128) -> String {
 pub(crate) struct Statements {
     /// p_key, c_col -> value
     pub(crate) get: PreparedStatement,
-    /// As `get`, but linearizable.
+    /// Like `get`, but linearizable.
     pub(crate) get_linearizable: PreparedStatement,
     /// -> c_col, value, write time
     pub(crate) rows: BatchStatements,
@@ -67,7 +66,7 @@ pub(crate) struct Statements {
     pub(crate) values: BatchStatements,
     /// -> c_col, value
     pub(crate) read: RangeStatements,
-    /// As `read`, but linearizable.
+    /// Like `read`, but linearizable.
     pub(crate) read_linearizable: RangeStatements,
     /// -> c_col, value, seconds left
     pub(crate) ttl_read: RangeStatements,
@@ -104,7 +103,7 @@ pub(crate) struct BatchStatements {
 pub(crate) struct RangeStatements {
     /// p_key, first c_col
     pub(crate) open: PreparedStatement,
-    /// p_key, first c_col, end of the range (the first c_col behind it)
+    /// p_key, first c_col, end of the range (the first c_col after it)
     pub(crate) bounded: PreparedStatement,
 }
 
@@ -112,7 +111,7 @@ impl Statements {
     pub(crate) async fn prepare(client: &SessionClient, keyspace: &str) -> Result<Statements> {
         let session = client.session();
         let to = &Preparation { session, table: format!("{keyspace}.{TABLE}") };
-        // One after another, they would wait for a server that hangs again and again.
+        // Prepare them together: one after another, each would wait for a server that hangs.
         let (
             get,
             rows,

@@ -6,8 +6,8 @@
 //! conditional write is a lightweight transaction, one statement or one batch per call, and is
 //! never repeated. See [`CassandraDriver`].
 //!
-//! ScyllaDB speaks the same protocol. No difference that matters to this crate is known as long as
-//! a keyspace has no tablets, but ScyllaDB has not been tested.
+//! ScyllaDB speaks the same protocol. If a keyspace has no tablets, we know no difference that
+//! matters to this crate, but ScyllaDB has not been tested.
 
 // The example of the README is compiled as a test.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]

@@ -21,28 +21,27 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     late_write: LATE_WRITE,
 };
 
-/// The time after which the client asks a silent connection for a sign of life.
+/// When the client asks a silent connection for a sign of life.
 pub(crate) const KEEPALIVE: Duration = Duration::from_millis(1_100);
 
-/// The time after which the client gives up a connection that sends no sign of life. Long before
-/// this time, requests avoid a server that hangs. With a shorter time the client would give up
-/// connections to servers that are only busy, with all requests in these connections.
+/// When the client gives up a connection that sends no sign of life. Long before this time,
+/// requests avoid a server that hangs. With a shorter time, the client would give up connections to
+/// servers that are only busy, with all requests in these connections.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest time for which a request may wait in a connection until the request leaves this
-/// node. If the client gives up a connection, all waiting requests are thrown away. The kernel
-/// throws them away too, because the linger time is zero.
+/// How long a request may wait in a connection until it leaves this node. If the client gives up a
+/// connection, all waiting requests are thrown away. The kernel throws them away too, because the
+/// linger time is zero.
 ///
-/// The client asks for one sign of life at a time, and bytes arrive in the order in which they are
-/// sent. A request that is sent right after such a question may stay behind when the question
-/// arrives. The client asks the next question after the answer to the first, so the next question
-/// is behind the request. If the next question is not answered, the client gives up the connection.
-/// So the timeout counts twice.
+/// The client asks for one sign of life at a time, and bytes arrive in the order of their sending.
+/// A request that is sent right after such a question may be stuck when the question arrives. The
+/// client asks the next question after the answer to the first, so the next question comes after
+/// the request. If the next question is not answered, the client gives up the connection. So the
+/// timeout counts twice.
 const CONNECTION_QUEUE: Duration =
     KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT).saturating_add(KEEPALIVE_TIMEOUT);
 
-/// The time after which a server refuses a request that still waits: the default of
-/// `native_transport_timeout`.
+/// When a server refuses a request that still waits: the default of `native_transport_timeout`.
 pub(crate) const SERVER_QUEUE: Duration = Duration::from_secs(12);
 
 /// The time that a server works on a write: the default of `write_request_timeout`. The time counts
@@ -53,11 +52,10 @@ pub(crate) const SERVER_WORK: Duration = Duration::from_secs(4);
 /// The longest time between the sending and the landing of a write. The request waits in a
 /// connection that stalls, then in the server.
 ///
-/// The bound assumes the servers' default timeouts, and server clocks that agree. The bound also
-/// assumes that no server stands still, because a stopped process later goes on with the requests
-/// that it had taken. The bound holds for writes that reached a quorum. A plain write that reached
-/// fewer replicas, and was not acknowledged, may become visible even later, by hints and by read
-/// repair.
+/// The bound assumes the servers' default timeouts, and server clocks that agree. It also assumes
+/// that no server stands still, because a stopped process later goes on with the requests that it
+/// had taken. It holds for writes that reached a quorum. A plain write that reached fewer replicas,
+/// and was not acknowledged, may become visible even later, by hints and by read repair.
 pub(crate) const LATE_WRITE: Duration =
     CONNECTION_QUEUE.saturating_add(SERVER_QUEUE).saturating_add(SERVER_WORK);
 

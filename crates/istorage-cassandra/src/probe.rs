@@ -1,11 +1,10 @@
 //! Probes the servers while a session is set up.
 //!
-//! The client sets up a session in steps. The client tries the contact points one after another.
-//! Then the client waits until each server is connected or has failed. A server that hangs holds up
-//! each of these steps for 6.1 s: the kernel of that server accepts the connection, and only the
-//! keepalive gives up the connection. So each server must first answer a probe within
-//! [`ANSWER_TIMEOUT`]. Contact points that do not answer are left out, and the client opens no
-//! connection to a server that does not answer.
+//! The client sets up a session in steps. It tries the contact points one after another. Then it
+//! waits until each server is connected or has failed. A server that hangs holds up each of these
+//! steps for 6.1 s: its kernel accepts the connection, and only the keepalive gives it up. So each
+//! server must first answer a probe within [`ANSWER_TIMEOUT`]. Contact points that do not answer
+//! are left out, and the client opens no connection to a server that does not answer.
 //!
 //! Probes decide only about the set-up. Afterwards the client connects to all servers that have no
 //! connection, and a slow server gets as much time as the keepalive allows.
@@ -33,7 +32,7 @@ use tokio::{
     net::{TcpStream, lookup_host},
 };
 
-/// The time in which a server must answer a probe.
+/// How long a server may take to answer a probe.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The port of a contact point that names no port.
@@ -113,7 +112,7 @@ impl Probe {
 }
 
 /// Keeps the client from connecting to servers that do not answer. The client asks this translator
-/// before the client opens a connection.
+/// before it opens a connection.
 #[async_trait]
 impl AddressTranslator for Probe {
     async fn translate_address(

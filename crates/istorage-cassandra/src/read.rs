@@ -1,7 +1,7 @@
 //! Reads of rows.
 //!
 //! No read holds more than a page in memory, however large the partition or the batch is. A page is
-//! fetched when the rows before it have been taken.
+//! fetched when the caller has taken the rows before it.
 
 mod page;
 
@@ -52,7 +52,7 @@ pub(crate) async fn get(
 #[derive(Clone, Debug)]
 pub(crate) struct ReadRow {
     pub(crate) value: Bytes,
-    /// The time at which the row was written, if the statement asks for it.
+    /// When the row was written, if the statement asks for it.
     written_at: Option<i64>,
 }
 
@@ -124,8 +124,8 @@ async fn get_chunk(
     }
 }
 
-/// Returns whether keys follow each other without a gap, as the keys of neighbours do: each is the
-/// one before it, plus one in its last two bytes. The keys are sorted.
+/// Returns whether keys follow each other without a gap, as the keys of neighbours do: each key is
+/// the previous one plus one, in its last two bytes. The keys are sorted.
 ///
 /// A range costs the servers less than a list of keys.
 fn is_run(ccols: &[&[u8]]) -> bool {
@@ -159,8 +159,8 @@ fn add_rows(
 }
 
 /// A row as the server sends it: its clustering columns, and its value if there is one.
-/// [`RawRowWithTtl`] also has the seconds that the row has left, and [`RawRowWithTime`] the time at
-/// which it was written.
+/// [`RawRowWithTtl`] also has the seconds that the row has left, and [`RawRowWithTime`] the time of
+/// its write.
 type RawRow<'frame> = (&'frame [u8], Option<&'frame [u8]>);
 type RawRowWithTtl<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i32>);
 type RawRowWithTime<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i64>);

@@ -13,7 +13,7 @@ use crate::suspects::{self, Suspects, first_unsuspected};
 /// Chooses the coordinator of a request, and avoids suspects.
 ///
 /// A conditional write or a linearizable read goes to the first replica of its storage partition.
-/// The first replica is the same server for all nodes. Without this rule such requests for one
+/// The first replica is the same server for all nodes. Without this rule, such requests for one
 /// partition go through several servers, and outbid each other until they time out. Six nodes made
 /// 240 swaps on three servers: more than 20 swaps ended with an unknown outcome, and none did when
 /// all swaps went through one server. The coordinator needs a quorum of any replicas, so a replica
@@ -30,8 +30,8 @@ pub(crate) struct Routing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Requests {
     Conditional,
-    /// Every request but a conditional write. The client knows which reads are linearizable. The
-    /// client cannot recognize conditional writes on Cassandra.
+    /// Every request except a conditional write. The client knows which reads are linearizable, but
+    /// cannot recognize conditional writes on Cassandra.
     Other,
 }
 

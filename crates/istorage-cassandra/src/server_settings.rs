@@ -1,9 +1,9 @@
-//! The settings of the servers on which this driver relies.
+//! The settings of the servers that this driver relies on.
 //!
 //! Each server of Cassandra 4.0 and later shows its settings in the table `system_views.settings`.
-//! Servers may have different settings, so each one is asked. The names and the defaults are those
-//! of `Config.java` and `GuardrailsOptions.java` in the sources of Apache Cassandra 4.1.10 and
-//! 5.0.5.
+//! Servers may have different settings, so the driver asks each one. The names and the defaults are
+//! those of `Config.java` and `GuardrailsOptions.java` in the sources of Apache Cassandra 4.1.10
+//! and 5.0.5.
 
 mod problem;
 
@@ -18,8 +18,8 @@ use tracing::warn;
 pub use self::problem::SettingProblem;
 use crate::{one_server::rows, routing::address};
 
-/// The time in which a server must tell its settings when a session is set up. Later it counts as a
-/// server that does not tell them, so a server that hangs does not keep a node from starting.
+/// How long a server may take to tell its settings when a session is set up. After that it counts
+/// as a server that does not tell them, so a server that hangs does not keep a node from starting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// When a server syncs its commit log.
@@ -35,13 +35,13 @@ pub enum CommitLogSync {
     Unknown,
 }
 
-/// The settings of one server on which this driver relies.
+/// The settings of one server that this driver relies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
     server: SocketAddr,
     /// The values that are set; `None` if the server does not tell its settings.
     values: Option<BTreeMap<String, String>>,
-    /// Whether the driver logs in as a user, to whom guardrails may apply.
+    /// Whether the driver logs in as a user. Guardrails may apply to users.
     logs_in: bool,
 }
 
@@ -65,8 +65,8 @@ impl ServerSettings {
         }
     }
 
-    /// Returns the settings with which the storage may break a promise. Nothing is known about a
-    /// server that does not tell its settings.
+    /// Returns the settings that may make the storage break a promise. For a server that does not
+    /// tell its settings, the list is empty.
     pub fn problems(&self) -> Vec<SettingProblem> {
         let of_values = |values| problem::of_values(values, self.logs_in);
         self.values.as_ref().map(of_values).unwrap_or_default()
@@ -77,13 +77,13 @@ impl ServerSettings {
     }
 }
 
-/// Asks each server that is connected.
+/// Asks each connected server.
 pub(crate) async fn of_servers(session: &Session, logs_in: bool) -> Result<Vec<ServerSettings>> {
     try_join_all(connected(session).iter().map(|node| of_server(session, node, logs_in))).await
 }
 
-/// Checks the settings of each server that is connected, when a session is set up. Logs the
-/// settings with which the storage may break a promise.
+/// Checks the settings of each connected server when a session is set up. Logs the settings that
+/// may make the storage break a promise.
 ///
 /// # Errors
 /// `Invalid` if no node can work with the settings of a server.

@@ -20,7 +20,7 @@ use crate::{routing::Routing, suspects::Suspects};
 type ClientResult<T> = std::result::Result<T, ExecutionError>;
 
 /// A session that notes servers that do not answer, and avoids them. Each request has a deadline,
-/// and its caller drops the request then.
+/// when its caller drops it.
 pub(crate) struct SessionClient {
     session: Session,
     clock: Clock,

@@ -17,7 +17,7 @@ use crate::{
     session::SharedClient, write,
 };
 
-/// The storage of one keyspace. The [`Guarded`](istorage::Guarded) around this storage judges
+/// The storage of one keyspace. The [`Guarded`](istorage::Guarded) around this storage checks
 /// deadlines, arguments and use after close, and drops a call that is late. The client then forgets
 /// the request, but the server may still do it.
 #[derive(Debug)]

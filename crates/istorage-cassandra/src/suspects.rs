@@ -2,13 +2,13 @@
 //!
 //! A server that hangs keeps its connections open, so the client goes on choosing the server until
 //! the keepalive gives up these connections. A lease may not have that much time. So every request
-//! notes the server that it is sent to. If a request has no answer at its deadline, the server
-//! becomes a suspect, unless the server has answered another request meanwhile.
-//! [`Routing`](crate::routing::Routing) avoids suspects.
+//! notes its server. If a request has no answer at its deadline, the server becomes a suspect,
+//! unless the server has answered another request meanwhile. [`Routing`](crate::routing::Routing)
+//! avoids suspects.
 //!
 //! A server that misses a deadline but answers other requests does not become a suspect.
 //! Conditional writes of one row delay each other, and the slowest can time out on a healthy
-//! server. If such a server were avoided, clients would use different coordinators, and the writes
+//! server. If clients avoided such a server, they would use different coordinators, and the writes
 //! would delay each other even more.
 //!
 //! The caller drops a request at its deadline, so only a guard sees the end of the request: see
@@ -28,8 +28,8 @@ use tracing::warn;
 
 use crate::errors;
 
-/// The time for which requests avoid a suspect. If the server still hangs afterwards, the next
-/// attempt costs one deadline.
+/// How long requests avoid a suspect. If the server still hangs afterwards, the next attempt costs
+/// one deadline.
 pub(crate) const AVOIDED_FOR: Duration = Duration::from_secs(10);
 
 /// The suspects of one session, each with the time of its last failure.
@@ -41,7 +41,7 @@ pub(crate) struct Suspects {
     answered: Mutex<HashMap<SocketAddr, Instant>>,
 }
 
-/// The server to which a request was sent last.
+/// The last server of a request.
 type LastServer = Arc<Mutex<Option<SocketAddr>>>;
 
 tokio::task_local! {
@@ -49,7 +49,7 @@ tokio::task_local! {
     static LAST_SERVER: LastServer;
 }
 
-/// Notes that the request that is polled now is sent to this server.
+/// Notes that this server gets the request that is polled now.
 pub(crate) fn record_server(server: SocketAddr) {
     // A request outside of [`Suspects::watch`] notes nothing.
     let _ = LAST_SERVER.try_with(|last_server| *lock(last_server) = Some(server));
@@ -87,8 +87,7 @@ impl Suspects {
         answer
     }
 
-    /// The time at which the server became a suspect. `None` if the server is no suspect, or no
-    /// longer.
+    /// When the server became a suspect. `None` if the server is not a suspect, or no longer one.
     pub(crate) fn since(&self, server: SocketAddr) -> Option<Instant> {
         let since = *lock(&self.since).get(&server)?;
         (self.clock.now() < since + AVOIDED_FOR).then_some(since)
@@ -108,8 +107,8 @@ impl Suspects {
     }
 }
 
-/// The server to ask: the first candidate that is no suspect, or else the candidate that has been a
-/// suspect for longest.
+/// The server to ask: the first candidate that is not a suspect, or else the candidate that has
+/// been a suspect the longest.
 pub(crate) fn first_unsuspected<T>(
     candidates: impl IntoIterator<Item = T>,
     since: impl Fn(&T) -> Option<Instant>,

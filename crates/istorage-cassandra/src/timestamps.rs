@@ -26,8 +26,8 @@ pub(crate) fn hides_ordered(timestamp: i64) -> bool {
 }
 
 /// Gives each plain write the node's time in microseconds, and always more than the last timestamp.
-/// So of two plain writes of one node the later one stays, through any servers and however the wall
-/// clock jumps.
+/// So of two plain writes of one node the later one stays, whatever the servers are and however the
+/// wall clock jumps.
 ///
 /// An ordered write has its timestamp in its statement, and the servers agree on the timestamp of a
 /// conditional write. Both ignore the timestamp of this generator.

@@ -14,8 +14,8 @@ use rustls::{
 };
 use serde::Deserialize;
 
-/// The certificates for encrypted connections. The certificate of a server must name the address at
-/// which the driver reaches the server.
+/// The certificates for encrypted connections. The certificate of a server must name the address
+/// that the driver connects to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {

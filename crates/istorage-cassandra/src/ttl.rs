@@ -2,7 +2,7 @@
 //!
 //! A server that writes a row during second `n` lets the row expire when second `n + ttl` begins.
 //! So a TTL is rounded up, and one more second makes up for the part of second `n` that had passed.
-//! By the clock of one server, a row lives at least as long as was asked, and less than two seconds
+//! By the clock of one server, a row lives at least as long as its TTL, and less than two seconds
 //! longer.
 //!
 //! While a row lives, a server reports the whole seconds until the second of expiry, at least one.

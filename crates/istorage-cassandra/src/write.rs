@@ -2,8 +2,8 @@
 //! error.
 //!
 //! Rows of one storage partition go into one request. The server makes one mutation of these rows,
-//! so all of them are written or none. Small writes of several partitions are packed into one
-//! request, as long as the request is below the size at which servers log warnings. Ten rows of ten
+//! so it writes all of them or none. Small writes of several partitions are packed into one
+//! request, as long as the request is too small to make servers log warnings. Ten rows of ten
 //! partitions took two and a half times as long in separate requests as in one, on one server and
 //! on three.
 
@@ -106,7 +106,7 @@ impl SerializeRow for UnconditionalWrite<'_> {
     }
 }
 
-/// Writes rows of any storage partitions in few requests, side by side.
+/// Writes rows of any storage partitions in few concurrent requests.
 async fn write_all(
     client: &SessionClient,
     statement: &PreparedStatement,
@@ -136,8 +136,8 @@ async fn send(
     result.map(drop).map_err(|error| RequestKind::Plain.failed(error))
 }
 
-/// An unlogged batch. An unlogged batch is not atomic across storage partitions, but rows of one
-/// partition are written together without a log.
+/// An unlogged batch. It is not atomic across storage partitions, but rows of one partition are
+/// written together without a log.
 pub(crate) fn batch<'a>(statements: impl Iterator<Item = &'a PreparedStatement>) -> Batch {
     let statements = statements.map(|statement| statement.clone().into()).collect();
     Batch::new_with_statements(BatchType::Unlogged, statements)

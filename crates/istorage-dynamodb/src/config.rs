@@ -21,7 +21,7 @@ pub struct DynamoDbConfig {
     pub access_key_id: Option<String>,
     /// The secret of the access key.
     pub secret_access_key: Option<Secret>,
-    /// The beginning of the names of all tables.
+    /// The prefix of the names of all tables.
     pub table_prefix: String,
     /// The billing of new tables. Tables that exist keep their billing.
     pub billing: Billing,
@@ -36,9 +36,9 @@ pub enum Billing {
     OnDemand,
     /// The account pays for capacity, whether used or not.
     Provisioned {
-        /// Consistent reads of up to 4 KiB per second.
+        /// Consistent reads per second, each of up to 4 KiB.
         read_units: u32,
-        /// Writes of up to 1 KiB per second.
+        /// Writes per second, each of up to 1 KiB.
         write_units: u32,
     },
 }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(config.check().unwrap_err().key, "secret_access_key");
     }
 
-    /// The client accepted such an endpoint, and then no request could be made.
+    /// The client accepted such an endpoint, and then could make no request.
     #[test]
     fn an_endpoint_is_a_url() {
         let check = |endpoint: &str| DynamoDbConfig::local(endpoint).check().is_ok();

@@ -94,7 +94,7 @@ impl Connection {
         self.ask_with(deadline, request, RequestFailure::new).await
     }
 
-    /// As [`ask`](Connection::ask). `failure_of` makes the failure of an error, and so decides
+    /// Like [`ask`](Connection::ask). `failure_of` makes the failure of an error, and so decides
     /// whether the request is sent again.
     pub(crate) async fn ask_with<T, E, F>(
         &self,

@@ -23,7 +23,7 @@ use crate::{
     table_setup::TableSetup, time::ServiceClock,
 };
 
-/// The time in which a connection must be established. The deadlines of the calls bound everything
+/// How long a connection may take to be established. The deadlines of the calls bound everything
 /// else.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -31,11 +31,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// # Consistency
 /// Every read is consistent, plain reads too. The service checks a condition in the request that
-/// the condition guards. Several rows are one transaction. A write is sent again only if the
-/// service has said that the write did nothing. The service says so when it is busy, or when
-/// another transaction works on the same row. Such a write is sent again with growing pauses, until
-/// the deadline. The driver is not for global tables: a node may not see an acknowledged write of
-/// another region.
+/// the condition guards. A write of several rows is one transaction. The driver sends a write again
+/// only if the service has said that the write did nothing. The service says so when it is busy, or
+/// when another transaction works on the same row. The driver then sends the write again with
+/// growing pauses, until the deadline. The driver is not for global tables: a node may not see an
+/// acknowledged write of another region.
 ///
 /// # Expiry
 /// A conditional row that expires is a lease. The lease has expired for a node when the node has

@@ -38,8 +38,8 @@ const INVALID: &[&str] = &[
 /// The table does not exist.
 const NO_TABLE: &[&str] = &["ResourceNotFoundException", "TableNotFoundException"];
 
-/// Another request with the same token is under way. So this request was delivered twice, and the
-/// other delivery may still be applied.
+/// Another request with the same token is under way. So the network delivered this request twice,
+/// and the other delivery may still be applied.
 const TWICE: &str = "TransactionInProgressException";
 
 /// The outcome of a request that failed.
@@ -141,7 +141,7 @@ impl RequestFailure {
             FailureKind::RefusedForNow | FailureKind::NotAccepted => ErrorKind::Unavailable,
             FailureKind::Unknown => unknown,
             FailureKind::Invalid => ErrorKind::Invalid,
-            // All servers knew the table, so acknowledged rows are lost. No node may go on as if a
+            // All servers knew the table, so acknowledged rows are lost. No node must go on as if a
             // table that is created again were the same table.
             FailureKind::NoTable => ErrorKind::Corrupt,
             FailureKind::Closed => ErrorKind::Closed,
@@ -166,8 +166,8 @@ fn kind_of_code(code: &str, is_client_error: bool) -> FailureKind {
     }
 }
 
-/// The outcome of a request without an answer of the service. A request certainly was not sent if
-/// it could not be made or signed, or if it found no connection.
+/// The outcome of a request without an answer of the service. The request was certainly not sent if
+/// the client could not make or sign it, or found no connection.
 fn kind_without_answer<E: StdError + 'static>(error: &SdkError<E>) -> (FailureKind, &'static str) {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(cause) = next {

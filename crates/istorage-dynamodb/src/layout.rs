@@ -7,10 +7,10 @@
 //! - `c`, binary, range key: [`FIRST`], then the clustering columns, because a key of DynamoDB is
 //!   never empty.
 //! - `v`, binary: the value.
-//! - `x`, number, only if an ordered row expires: the first millisecond since 1970 at which the row
-//!   has expired, by the service's time.
-//! - `t`, number, only if an ordered row expires: the second from which DynamoDB's own expiry may
-//!   remove the item.
+//! - `x`, number, only if an ordered row expires: the first millisecond since 1970 when the row has
+//!   expired, by the service's time.
+//! - `t`, number, only if an ordered row expires: when DynamoDB's own expiry may remove the item,
+//!   in seconds since 1970.
 //! - `o`, number, only if the row is ordered: the rank of the order, which is negative in the band
 //!   *first*.
 //! - `l`, number, only if the row is a lease, that is a conditional row that expires: the number of
@@ -18,9 +18,9 @@
 //! - `n`, number, only if the row is a lease: the version, random and new for each write.
 //!
 //! Invariants:
-//! - `t` is so far behind `x` that an item is never removed while its row may still be seen.
-//! - A lease has neither `x` nor `t`: no date decides about a lease, and DynamoDB's own expiry does
-//!   not either. An expired lease stays until the next lease replaces it.
+//! - `t` is so long after `x` that an item is never removed while a node may still see its row.
+//! - A lease has neither `x` nor `t`: neither a date nor DynamoDB's own expiry decides about a
+//!   lease. An expired lease stays until the next lease replaces it.
 
 mod content;
 mod expression;
@@ -58,7 +58,7 @@ pub(crate) const CCOLS_MAX: usize = 1024 - 1;
 /// An item may have 409,600 bytes, including its keys and the names of its attributes.
 pub(crate) const VALUE_MAX: usize = 400_000;
 
-/// The attributes that a read needs of a row. [`ROW`] is for a row with a known key,
+/// The attributes that a read needs from a row. [`ROW`] is for a row with a known key,
 /// [`ROW_IN_PARTITION`] for a row of a known partition, [`ROW_ANYWHERE`] for any row.
 pub(crate) const ROW: &str = "v, x, l, n";
 pub(crate) const ROW_IN_PARTITION: &str = "c, v, x, l, n";

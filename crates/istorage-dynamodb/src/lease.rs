@@ -1,9 +1,9 @@
 //! Decides whether a lease has expired. A lease is a conditional row with a TTL.
 //!
 //! **The rule: no date decides.** Each write of a lease stores how long the lease lasts, and a
-//! random *version*. A node that reads the row notes the version, and the time on its own monotonic
-//! clock at which it first saw the version. The lease has expired for this node when the node has
-//! seen the same version for as long as the lease lasts. The node replaces an expired lease on the
+//! random *version*. A node that reads the row notes the version, and when it first saw the
+//! version, on its own monotonic clock. The lease has expired for this node when the node has seen
+//! the same version for as long as the lease lasts. The node replaces an expired lease on the
 //! condition that the row still has this version.
 //!
 //! The table lists all cases. The node's wall clock and the dates of the service play no part in
@@ -26,10 +26,10 @@
 //!
 //! The rule is safe. Leader A counts its lease from before it sent the last good renewal. Node B
 //! first sees that renewal after it was stored, and starts to count when the answer has come. So B
-//! counts from a later time than A. B counts up to the time at which it *sent* the read that shows
-//! the version again: an answer may be old when B looks at it, and A may have renewed the lease
-//! meanwhile. The rule needs clocks that run equally fast, as elections do anyway. Nothing else
-//! about clocks matters:
+//! counts from a later time than A. B counts up to when it *sent* the read that shows the version
+//! again: an answer may be old when B looks at it, and A may have renewed the lease meanwhile. The
+//! rule needs clocks that run equally fast, as elections do anyway. Nothing else about clocks
+//! matters:
 //!
 //! - B stands still, and its clock stops: B waits for longer.
 //! - B stands still, and its clock goes on: the time since B sent its read does not count. A read
@@ -52,12 +52,12 @@ use base::locks::lock;
 use bytes::Bytes;
 use clock::Instant;
 
-/// The most leases that are watched: more than the greatest possible number of seats, 65,535. Each
-/// watched lease takes about 150 bytes.
+/// The most leases that a node watches: more than the greatest possible number of seats, 65,535.
+/// Each watched lease takes about 150 bytes.
 ///
-/// Beyond the bound all leases are forgotten and watched from the beginning. A node that looked at
-/// more leases again and again would see none expire, so the number of leases must stay below the
-/// bound.
+/// Beyond the bound, the node forgets all leases and watches them from the beginning. If a node
+/// looked at more leases again and again, it would see none expire, so the number of leases must
+/// stay below the bound.
 const WATCHED_MAX: usize = 100_000;
 
 /// The part of a lease that each write of the lease stores anew.
@@ -85,7 +85,7 @@ pub(crate) type RowId = (Arc<str>, Bytes, Bytes);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchedLease {
     lease: StoredLease,
-    /// The time at which the node first saw this version.
+    /// When the node first saw this version.
     since: Instant,
 }
 
@@ -131,7 +131,7 @@ impl LeaseWatch {
     }
 }
 
-/// The facts by which one attempt of a conditional write is judged.
+/// The facts that decide one attempt of a conditional write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttemptTerms {
     /// A time before the attempt was sent.

@@ -3,8 +3,8 @@
 //! A keyspace is a table. Every condition is part of the request that it guards, so no other node
 //! can write between the check and the write. A lease expires for a node when the node has seen the
 //! lease unchanged for as long as the lease lasts. An ordered row expires by the service's time.
-//! Every read is consistent. A write is sent again only if the service has definitely refused it.
-//! See [`DynamoDbDriver`].
+//! Every read is consistent. The driver sends a write again only if the service has definitely
+//! refused it. See [`DynamoDbDriver`].
 
 // The example of the README is compiled as a test.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]

@@ -1,5 +1,5 @@
-//! Reads of rows. All reads are consistent. Each answer is judged by one reading of the clocks
-//! before the read was sent, and one when the answer has come.
+//! Reads of rows. All reads are consistent. Each answer is judged by two readings of the clocks:
+//! one before the read was sent, and one when the answer has come.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -27,7 +27,7 @@ const KEYS_MAX: usize = 100;
 /// rows, and the first row waits for all of them.
 const PAGE: i32 = 1_000;
 
-/// The number of times that a call asks for the time in doubt. Three answers that agree end most
+/// How often a call asks for the time when the time is in doubt. Three answers that agree end most
 /// doubts.
 const ASKS_MAX: u32 = 5;
 
@@ -157,7 +157,7 @@ impl KeyspaceTable {
     }
 
     /// The keys of the partitions that begin with `prefix`. The rows of a partition come one after
-    /// another, so each key is told from the one before it.
+    /// another, so it is enough to compare each key with the previous one.
     pub(crate) fn partitions(
         &self,
         prefix: Bytes,
@@ -201,8 +201,8 @@ impl KeyspaceTable {
         request.await.map_err(RequestFailure::into_read_error)
     }
 
-    /// The service's time, by which the expiry of an ordered row is written. Asks the service if no
-    /// answer came for long, or if answers contradict each other.
+    /// The service's time, for the expiry of an ordered row. Asks the service if no answer came for
+    /// a long time, or if answers contradict each other.
     pub(crate) async fn time(&self, deadline: Instant) -> Result<ServiceTime> {
         let clock = self.connection.service_clock();
         if let Some(time) = clock.now().filter(|time| time.width() <= EXPIRY_RESOLUTION) {
@@ -238,7 +238,7 @@ impl KeyspaceTable {
         }
     }
 
-    /// The service's time, as known after one more answer.
+    /// The service's time after one more answer.
     pub(crate) async fn server_time(&self, deadline: Instant) -> Result<ServerTime> {
         self.ask_for_time(deadline).await?;
         let time = self.connection.service_time()?;

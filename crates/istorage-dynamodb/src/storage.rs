@@ -26,8 +26,8 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     ordered: None,
     expiry_resolution: EXPIRY_RESOLUTION,
     expiry_is_watched: true,
-    // After the client gives up a connection, the kernel still sends the bytes that were not sent.
-    // By default the kernel does so for less than two minutes.
+    // After the client gives up a connection, the kernel still sends the remaining bytes. By
+    // default it does so for less than two minutes.
     late_write: Duration::from_secs(120),
 };
 

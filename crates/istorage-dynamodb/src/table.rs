@@ -10,8 +10,8 @@ use clock::Instant;
 
 use crate::{connection::Connection, errors::RequestFailure};
 
-/// The time after which every server shows a table that one server has shown as active. The manual
-/// of DynamoDB says "a few seconds".
+/// How long after one server shows a table as active every server shows it. The manual of DynamoDB
+/// says "a few seconds".
 pub(crate) const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The table of a keyspace.
@@ -19,7 +19,7 @@ pub(crate) const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct KeyspaceTable {
     pub(crate) connection: Arc<Connection>,
     pub(crate) name: Arc<str>,
-    /// The time from which the answer "no such table" to a request for rows means that the table is
+    /// From this time on, the answer "no such table" to a request for rows means that the table is
     /// lost.
     known_from: Instant,
 }
@@ -47,7 +47,7 @@ impl KeyspaceTable {
         if failure.is_no_table() && !is_known { failure.into_temporary() } else { failure }
     }
 
-    /// As [`Connection::ask`], for a request for rows.
+    /// Like [`Connection::ask`], for a request for rows.
     pub(crate) async fn ask<T, E, F>(
         &self,
         deadline: Instant,

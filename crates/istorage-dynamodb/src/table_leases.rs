@@ -14,7 +14,7 @@ use crate::{
     time::ServiceTime,
 };
 
-/// The time that a row has left.
+/// How long a row still lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowLife {
     Expired,
@@ -67,8 +67,8 @@ impl AnswerTime {
 pub(crate) struct TableLeases<'t>(pub(crate) &'t KeyspaceTable);
 
 impl TableLeases<'_> {
-    /// Takes the times by which the rows of an answer are judged. To be called when the answer has
-    /// come to a read that was sent at `sent` or later.
+    /// Takes the times that judge the rows of an answer. Call this when the answer has come to a
+    /// read that was sent at `sent` or later.
     pub(crate) fn answer_time(&self, sent: Instant) -> Result<AnswerTime> {
         let (came, time) = (self.0.connection.clock().now(), self.0.connection.service_time()?);
         Ok(AnswerTime { table: self.0.clone(), sent, came, time })
@@ -123,7 +123,7 @@ fn row_id(table: &KeyspaceTable, pkey: &Bytes, ccols: &Bytes) -> RowId {
     (Arc::clone(&table.name), pkey.clone(), ccols.clone())
 }
 
-/// The error for a write that the service refused because of an item without showing the item.
+/// The error for a write that the service refused because of an item that it did not show.
 pub(crate) fn refused_without_item() -> Error {
     Error::unavailable("DynamoDB refused a write because of a row that it did not show")
 }

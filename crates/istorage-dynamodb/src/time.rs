@@ -3,12 +3,12 @@
 //! Ordered rows with a TTL, such as the stored answer of an idempotency key, expire by this time.
 //! Leases do not: see [`lease`](crate::lease).
 //!
-//! Conditions of DynamoDB cannot read a clock, so the node decides whether a row has expired. Each
-//! answer of the service carries in its `Date` header the time at which the answer was made, cut
-//! off to a second. The node notes on its monotonic clock when it sent the request and when the
-//! answer came. The date and the two notes give a lower and an upper bound of the service's time.
-//! Each answer narrows the bounds. The bounds are about a round trip apart when answers came from
-//! each side of a full second.
+//! Conditions of DynamoDB cannot read a clock, so the node decides whether a row has expired. The
+//! `Date` header of each answer of the service tells when the answer was made, cut off to a second.
+//! The node notes on its monotonic clock when it sent the request and when the answer came. The
+//! date and the two notes give a lower and an upper bound of the service's time. Each answer
+//! narrows the bounds. The bounds are about a round trip apart when answers came from each side of
+//! a full second.
 //!
 //! A write stores [`ServiceTime::latest`] plus the TTL as the expiry. A read treats the row as
 //! absent once [`ServiceTime::earliest`] has reached the expiry. DynamoDB's own TTL only removes
@@ -50,7 +50,7 @@ use self::timelines::{KnownTime, LocalAddress};
 /// took a second gives bounds of this width.
 pub(crate) const EXPIRY_RESOLUTION: Duration = Duration::from_secs(2);
 
-/// Follows the service's time by all answers of a client.
+/// Follows the service's time through all answers of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceClock {
     clock: Clock,
@@ -75,8 +75,8 @@ impl ServiceClock {
     }
 
     /// Whether more answers could end a doubt about the time. Each of these answers should come
-    /// over its own connection. For that purpose [`add_answer`](ServiceClock::add_answer) asks its
-    /// caller to close connections in doubt.
+    /// over its own connection. So in doubt, [`add_answer`](ServiceClock::add_answer) tells its
+    /// caller to close the connection.
     pub(crate) fn needs_answers(&self) -> bool {
         lock(&self.known).needs_answers()
     }
@@ -97,7 +97,7 @@ impl ServiceClock {
     }
 }
 
-/// The time at which a request was sent.
+/// When a request was sent.
 #[derive(Debug)]
 struct RequestStart(Instant);
 
@@ -141,8 +141,8 @@ impl Intercept for ServiceClock {
     }
 }
 
-/// The time at which the service says that it made this answer. A gateway or a proxy may answer
-/// instead of the service. Such an answer has no request id of DynamoDB, and its date is ignored.
+/// When the service made this answer, by its own word. A gateway or a proxy may answer instead of
+/// the service. Such an answer has no request id of DynamoDB, and its date is ignored.
 fn date_of(answer: &HttpResponse) -> Option<WallTime> {
     answer.headers().get("x-amzn-requestid")?;
     let date = DateTime::from_str(answer.headers().get("date")?, DateTimeFormat::HttpDate).ok()?;

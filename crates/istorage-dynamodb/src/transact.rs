@@ -1,7 +1,8 @@
 //! Writes of several rows, all or nothing.
 //!
-//! Invariants: every attempt has its own token, so the service never takes two attempts for one. A
-//! new attempt is made only after a definite answer that the previous attempt did nothing.
+//! Invariants: every attempt has its own token, so the service never takes two attempts for one.
+//! The driver makes a new attempt only after a definite answer that the previous attempt did
+//! nothing.
 
 use aws_sdk_dynamodb::{
     error::{BuildError, SdkError},
@@ -26,11 +27,11 @@ use crate::{
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Codes of the reasons that the rows of a cancelled transaction have.
+/// The codes of the reasons in a cancelled transaction.
 const NONE: &str = "None";
 const CONDITION_FAILED: &str = "ConditionalCheckFailed";
 
-/// The reason for which a transaction was cancelled.
+/// Why a transaction was cancelled.
 enum Verdict {
     /// Conditions of conditional rows did not hold.
     Lost(Vec<Conflict>),

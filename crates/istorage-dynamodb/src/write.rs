@@ -28,7 +28,7 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 /// DynamoDB's limit of 16 MB.
 const ROWS_MAX: usize = 25;
 
-/// The reason for which a request with a condition failed.
+/// Why a request with a condition failed.
 enum Refusal {
     /// The condition did not hold. Has the item that was there.
     Condition(Option<Item>),
@@ -168,8 +168,8 @@ impl KeyspaceTable {
         request.await.map(drop).map_err(|error| self.refusal(error, present_item))
     }
 
-    /// The meaning of an error for a request with a condition. `present_item` returns the item if
-    /// the condition did not hold.
+    /// What an error means for a request with a condition. `present_item` returns the item if the
+    /// condition did not hold.
     fn refusal<E>(
         &self,
         error: SdkError<E>,

@@ -20,20 +20,20 @@ use crate::{
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
 };
 
-/// The time to wait for servers without a connection when a keyspace is created or dropped. An
-/// attempt to connect to a server that answers each of its few questions within 2 s succeeds in
-/// this time.
+/// How long to wait for servers without a connection when a keyspace is created or dropped. In this
+/// time, the client connects to any server that answers each of the client's few questions within 2
+/// s.
 ///
 /// Without this wait two tables can be created. Creator A reaches servers 1 and 2, creator B
 /// reaches servers 2 and 3. Server 2 can then show the keyspace of A while server 3 already shows
 /// the keyspace of B. So both create a table, and one of the two tables loses.
 const UNCONNECTED_WAIT: Duration = KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT);
 
-/// The number of times that a server may refuse to create the table or to show it. A server also
-/// refuses for a moment while it does not know the keyspace or the permissions yet.
+/// How often a server may refuse to create the table or to show it. A server also refuses for a
+/// moment while it does not know the keyspace or the permissions yet.
 const MAX_REFUSALS: usize = 100;
 
-/// Makes sure that the keyspace exists and that all servers that can be reached know the keyspace.
+/// Makes sure that the keyspace exists and that all reachable servers know it.
 pub(crate) async fn create(
     session: &Session,
     clock: &Clock,

@@ -13,13 +13,12 @@ use super::{
     view::KeyspaceView,
 };
 
-/// The time in which a server must answer when a keyspace is opened. Each time that the servers are
-/// asked again, the time is doubled, because more than half of the servers may be slow.
-/// [`MAX_ANSWER_TIMEOUT`] is the limit.
+/// How long a server may take to answer when a keyspace is opened. The time doubles with each new
+/// survey, up to [`MAX_ANSWER_TIMEOUT`], because more than half of the servers may be slow.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(16);
 
-/// The time to wait for servers that answer and do not show a keyspace yet, or refuse to show it.
+/// How long to wait for servers that answer, but do not show a keyspace yet or refuse to show it.
 const LATE_SERVER_WAIT: Duration = Duration::from_secs(5);
 
 /// Whether the keyspace exists and more than half of the servers of the datacenter answer queries
@@ -122,8 +121,8 @@ mod tests {
         assert!(judge(2, 60).unwrap(), "one of the dead servers came back");
     }
 
-    /// Of two nodes that started together on a cluster with permissions, one saw the table of the
-    /// other before the permissions for it, and ended.
+    /// Two nodes started together on a cluster with permissions. One saw the table of the other
+    /// before it had the permissions for it, and ended.
     #[test]
     fn a_missing_permission_is_reported_only_after_5_s() {
         let name = KeyspaceName::new("app_one").unwrap();

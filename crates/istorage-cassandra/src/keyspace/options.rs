@@ -15,8 +15,8 @@ use crate::{
 /// The option that lets a read repair the replicas that it has found outdated, before it answers.
 const BLOCKING: &str = "BLOCKING";
 
-/// Checks that ordered writes of this version are visible in the table, and that a row that was
-/// read is not lost.
+/// Checks that ordered writes of this version are visible in the table, and that no row is lost
+/// once a node has read it.
 ///
 /// Invariant: a row that a plain read returned is on a quorum. Without repairs that block, a write
 /// reaches one replica of three, and its node dies; the next leader reads the row from that

@@ -32,7 +32,7 @@ const REPLICAS: usize = 3;
 ///
 /// # Errors
 /// `Unavailable` if a datacenter has fewer than three servers. A keyspace that is created while a
-/// cluster comes up must not keep one replica for ever.
+/// cluster comes up must not keep one replica forever.
 fn three_everywhere(datacenters: Vec<(String, usize)>) -> Result<Factors> {
     if let Some((datacenter, servers)) = datacenters.iter().find(|(_, servers)| *servers < REPLICAS)
     {

@@ -13,16 +13,16 @@ use super::view::{KeyspaceView, usable_view};
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) found: Vec<KeyspaceView>,
-    /// The number of servers in the cluster, or in the datacenter that is asked.
+    /// The number of servers in the cluster, or in the datacenter of the survey.
     pub(super) servers: usize,
     /// The addresses of the servers without a connection.
     pub(super) unconnected: Vec<String>,
-    /// The reason for which a connected server did not answer.
+    /// Why a connected server did not answer.
     pub(super) silent: Option<Error>,
 }
 
 impl Survey {
-    /// The view of the keyspace on which opening relies. All servers that answered must have the
+    /// The view of the keyspace that opening relies on. All servers that answered must have the
     /// same view. If servers `may_differ`, the most frequent view is enough. In both cases more
     /// than half of the servers must have this view.
     pub(super) fn verdict(&self, may_differ: bool) -> Option<KeyspaceView> {
@@ -69,8 +69,8 @@ pub(super) async fn survey(
     let is_meant = |node: &&Arc<Node>| {
         datacenter.is_none_or(|datacenter| node.datacenter.as_deref() == Some(datacenter))
     };
-    // While the client has not read the list of servers, the client knows only the contact points
-    // that answered. The contact points may be a small part of the cluster.
+    // Until the client has read the list of servers, it knows only the contact points that
+    // answered. They may be a small part of the cluster.
     if state.get_nodes_info().iter().all(|node| node.datacenter.is_none()) {
         let silent = Error::unavailable("the client does not know the servers of the cluster yet");
         return Ok(Survey { silent: Some(silent), ..Survey::default() });
@@ -103,8 +103,8 @@ pub(super) async fn survey(
 /// The view that all reachable servers share.
 ///
 /// # Errors
-/// `Unavailable` if a server does not answer, or while the views differ. Until `patient_until` also
-/// if a server is not connected.
+/// `Unavailable` if a server does not answer, or while the views differ. Until `patient_until`,
+/// also if a server is not connected.
 pub(super) async fn common_view(
     session: &Session,
     clock: &Clock,

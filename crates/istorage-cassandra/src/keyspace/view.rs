@@ -14,9 +14,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum KeyspaceView {
     Missing,
-    /// A keyspace without tables, and the time at which the keyspace was created. Either this
-    /// driver began to create the keyspace and has not finished, or an operator prepared the
-    /// keyspace with another replication.
+    /// A keyspace without tables, and the time of its creation. Either this driver began to create
+    /// the keyspace and has not finished, or an operator prepared the keyspace with another
+    /// replication.
     Empty(i64),
     /// The table of this driver, but the server does not know all its columns yet.
     Unfinished,

@@ -63,8 +63,8 @@ impl PageRequest {
     }
 }
 
-/// The number of rows to ask for after a page that was asked for with `size` and that had `rows`
-/// rows and `bytes` bytes.
+/// How many rows the next page asks for. The page before asked for `size` rows, and had `rows` rows
+/// and `bytes` bytes.
 fn next_page_rows(size: i32, rows: usize, bytes: usize) -> i32 {
     let average = (bytes / rows.max(1)).max(1);
     let fitting = i32::try_from(PAGE_BYTES / average).unwrap_or(PAGE_ROWS);

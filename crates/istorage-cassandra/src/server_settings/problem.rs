@@ -11,11 +11,11 @@ const CAS_TIMEOUT: &str = "cas_contention_timeout";
 const TIMESTAMP_WARN: &str = "minimum_timestamp_warn_threshold";
 const TIMESTAMP_FAIL: &str = "minimum_timestamp_fail_threshold";
 
-/// The names of the settings that are judged.
+/// The names of the settings that this module judges.
 pub(super) const NAMES: [&str; 6] =
     [PAXOS_VARIANT, TRANSPORT_TIMEOUT, WRITE_TIMEOUT, CAS_TIMEOUT, TIMESTAMP_WARN, TIMESTAMP_FAIL];
 
-/// A setting of a server with which the storage may break a promise.
+/// A setting of a server that may make the storage break a promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SettingProblem {
@@ -27,11 +27,11 @@ pub struct SettingProblem {
     pub is_fatal: bool,
 }
 
-/// Judges the settings of a server that tells them. A setting without a value is not set, or the
+/// Judges the settings of a server that tells them. A setting without a value is not set, or this
 /// version of the server does not have it.
 ///
-/// Guardrails apply to users who log in (`Guardrail.enabled` and `ClientState.isSuper` of Cassandra
-/// 5.0). They do not apply to superusers either, but a node need not be one.
+/// Guardrails apply to users that log in (`Guardrail.enabled` and `ClientState.isSuper` of
+/// Cassandra 5.0). They do not apply to superusers either, but a node need not be one.
 pub(super) fn of_values(values: &BTreeMap<String, String>, logs_in: bool) -> Vec<SettingProblem> {
     let value = |name: &str| values.get(name).map(String::as_str);
     let guardrail = |name| value(name).filter(|_| logs_in);
@@ -78,7 +78,7 @@ fn of_paxos_variant(variant: &str) -> Option<SettingProblem> {
 
 fn of_timeout(setting: &'static str, value: &str, most: Duration) -> Option<SettingProblem> {
     let what = format!(
-        "{setting} is {value}, and may be at most {most:?}: a write may land later than {LATE_WRITE:?} after it was sent, so trust level 2 is not safe; shorten it, or do not use trust level 2"
+        "{setting} is {value}, and must be at most {most:?}: a write may land later than {LATE_WRITE:?} after it was sent, so trust level 2 is not safe; shorten it, or do not use trust level 2"
     );
     let is_longer = duration(value).is_none_or(|time| time > most);
     is_longer.then_some(SettingProblem { setting, what, is_fatal: false })

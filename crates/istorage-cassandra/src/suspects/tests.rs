@@ -34,9 +34,9 @@ async fn a_server_without_an_answer_at_the_deadline_is_avoided_for_a_while() {
     assert_eq!(suspects.since(server(1)), None);
 }
 
-/// Conditional writes got in each other's way and were late. Some clients then left the server
-/// that coordinated these writes, other clients stayed, and even more writes were late. On
-/// three servers under load no lease could be renewed.
+/// Conditional writes delayed each other. Some clients then left the server that coordinated these
+/// writes, other clients stayed, and even more writes were late. On three servers under load no
+/// lease could be renewed.
 #[tokio::test]
 async fn a_server_that_answers_other_requests_meanwhile_is_not_avoided() {
     let manual = ManualClock::new(1);

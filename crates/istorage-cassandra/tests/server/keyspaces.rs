@@ -84,7 +84,7 @@ pub(crate) async fn an_empty_keyspace_is_used_and_keeps_its_replication(cluster:
 }
 
 /// A node started together with its cluster, saw one server, and created a keyspace that kept one
-/// replica for ever.
+/// replica forever.
 pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so(
     cluster: CassandraCluster,
 ) {
@@ -155,7 +155,7 @@ pub(crate) async fn a_closed_driver_reports_that_it_is_closed(cluster: Cassandra
 }
 
 /// A node worked with servers whose reads were not linearizable, whose writes could land later than
-/// a lease of trust level 2 allows for, or that refused ordered writes, and nobody was told.
+/// a lease of trust level 2 allows for, or that refused ordered writes. Nothing told the operator.
 pub(crate) async fn a_server_tells_its_settings(cluster: CassandraCluster) {
     let (driver, raw) = (cluster.driver().await, cluster.raw().await);
     let text = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";

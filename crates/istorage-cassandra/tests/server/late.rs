@@ -1,4 +1,4 @@
-//! The time within which a write may land.
+//! How late a write may land.
 
 use std::{
     io,

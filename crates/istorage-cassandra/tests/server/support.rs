@@ -56,7 +56,7 @@ pub(crate) struct CassandraScratch {
 }
 
 impl CassandraScratch {
-    /// Runs a statement in which `{table}` stands for the keyspace's table.
+    /// Runs a statement. `{table}` in the statement stands for the keyspace's table.
     pub(crate) async fn run(&self, statement: &str) {
         let table = format!("{}.values", self.name);
         run(&self.raw, &statement.replace("{table}", &table)).await;
@@ -79,7 +79,7 @@ pub(crate) fn unique_name() -> KeyspaceName {
     KeyspaceName::new(format!("vvm_test_{:016x}", Clock::system().random())).unwrap()
 }
 
-/// The deadline by which a call must be done.
+/// The deadline of a call.
 pub(crate) fn soon() -> Instant {
     Clock::system().now() + PATIENCE
 }

@@ -19,7 +19,7 @@ pub(crate) struct ItemContent {
     pub(crate) expiry: ItemExpiry,
 }
 
-/// The way in which an item expires.
+/// How an item expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemExpiry {
     Never,

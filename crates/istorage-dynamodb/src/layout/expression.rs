@@ -35,7 +35,7 @@ pub(crate) fn condition(op: &Conditional, terms: AttemptTerms) -> Expression {
 }
 
 /// The condition of an ordered write. A row without an order hides the write. If a write is sent
-/// several times, the row lives as long as the longest of these writes asks for.
+/// several times, the row lives until the latest expiry that these writes ask for.
 pub(crate) fn order_condition(put: &OrderedPut, item: &Item) -> Expression {
     let order = (":order", rank(put.order));
     match item.get(EXPIRES) {

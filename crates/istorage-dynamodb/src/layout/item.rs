@@ -14,8 +14,8 @@ use crate::{
     time::ServiceTime,
 };
 
-/// The delay after which an item may be removed when its row has expired. No node can be wrong
-/// about the time by more than this delay.
+/// How long after the expiry of its row an item may be removed. No node can be wrong about the time
+/// by more than this.
 const PURGE_DELAY_SECONDS: u64 = 24 * 3600;
 
 /// The key of an item.

@@ -12,11 +12,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 const LEASE: Duration = Duration::from_secs(20);
 
-/// The time for which a leader works after it sent its last good renewal.
+/// How long a leader works after it sent its last good renewal.
 const WORKS: Duration = Duration::from_millis(17_500);
 
-/// The longest time that a candidate needs to see a renewal and, after its end, to see that the
-/// lease has expired.
+/// How long a candidate needs, at most, to see a renewal and, after its end, to see that the lease
+/// has expired.
 const LOOKS: Duration = Duration::from_secs(4);
 
 fn key() -> Key {
@@ -56,10 +56,10 @@ impl World {
 struct Node {
     service: ScriptedDynamoDb,
     storage: SharedStorage,
-    /// The time since which the node has looked.
+    /// Since when the node has looked.
     looks_since: Instant,
     name: Bytes,
-    /// The time at which the last good write of the node's lease was sent.
+    /// When the last good write of the node's lease was sent.
     leads: Option<Instant>,
 }
 
@@ -217,8 +217,8 @@ async fn leases_in(storage: &SharedStorage) -> Vec<ExpiringRow> {
     rows.try_collect().await.unwrap()
 }
 
-/// A way in which a node may first see a lease: a read of a range, two reads by key, or an insert
-/// that is refused.
+/// How a node may first see a lease: by a read of a range, two reads by key, or an insert that is
+/// refused.
 #[derive(Clone, Copy, Debug)]
 enum FirstSight {
     Range,
@@ -290,9 +290,9 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
 }
 
 /// Node B sent a read, and stood still. Leader A renewed its lease meanwhile. When B looked at the
-/// answer, B judged the version in the answer by the time at which it looked. So B saw a living
-/// lease as expired. A candidate's write is refused then, but whoever only reads the leases, to
-/// learn which nodes live, has no such second check.
+/// answer, it judged the version in the answer by the time of the look. So B saw a living lease as
+/// expired. A candidate's write is refused then, but a node that only reads the leases, to learn
+/// which nodes live, has no such second check.
 #[tokio::test]
 async fn a_lease_in_an_answer_that_waited_is_judged_by_the_time_of_the_question() {
     for sight in
@@ -372,7 +372,7 @@ async fn history(seed: u64) {
     let mut world = World::new(seed);
     let start = world.clock.now();
     let mut nodes: Vec<Node> = Vec::new();
-    // The time at which a lease was last written.
+    // When a lease was last written.
     let mut written = start;
     while world.clock.now() < start + 12 * LEASE {
         if world.chance(20) {

@@ -358,7 +358,7 @@ async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
         let soon = clock.now() + SECOND;
         let error = service.patiently(call(kind, &storage, soon)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "call {kind}: {error:?}");
-        // From the time at which every server must know the table, the table is lost.
+        // Once every server must know the table, the table is lost.
         service.time.advance(opened + SHOWN_WITHIN - clock.now());
         let error = call(kind, &storage, clock.now() + SECOND).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "call {kind}: {error:?}");

@@ -7,8 +7,8 @@ use clock::WallTime;
 /// The resolution of dates.
 const DATE_UNIT: Duration = Duration::from_secs(1);
 
-/// The drift of two clocks against each other, at most, in millionths: five times the rate at which
-/// a time server may slew one clock.
+/// The largest drift of two clocks against each other, in millionths: five times as fast as a time
+/// server may slew one clock.
 const DRIFT_PER_MILLION: u64 = 2_500;
 
 /// The bounds of the service's time at one moment.
@@ -21,7 +21,7 @@ pub(crate) struct ServiceTime {
 }
 
 impl ServiceTime {
-    /// The distance of the bounds.
+    /// The distance between the bounds.
     pub(crate) fn width(self) -> Duration {
         Duration::from_nanos(self.latest.as_nanos().saturating_sub(self.earliest.as_nanos()))
     }
@@ -41,7 +41,7 @@ impl ServiceTime {
         ServiceTime { earliest: date, latest: date + DATE_UNIT + took }
     }
 
-    /// The bounds if both are true; `None` if the two contradict each other.
+    /// The bounds if both are true; `None` if they contradict each other.
     pub(super) fn intersection(self, other: ServiceTime) -> Option<ServiceTime> {
         let (earliest, latest) = (self.earliest.max(other.earliest), self.latest.min(other.latest));
         (earliest <= latest).then_some(ServiceTime { earliest, latest })

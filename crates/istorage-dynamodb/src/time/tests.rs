@@ -291,7 +291,7 @@ fn an_answer_of_the_old_time_starts_the_wait_again() {
     }
 }
 
-/// One of many servers may have a wrong clock for ever.
+/// One of many servers may have a wrong clock forever.
 #[test]
 fn a_wrong_date_does_not_start_the_wait_for_a_step_again() {
     let mut service = SimulatedService::trusted();
@@ -324,7 +324,7 @@ fn answers_that_never_agree_are_never_trusted() {
 }
 
 /// When there were too many timelines, a node that had just started took the first timeline for the
-/// trusted one. So the node kept its first answer for ever, even if that answer was wrong.
+/// trusted one. So the node kept its first answer forever, even if that answer was wrong.
 #[test]
 fn a_node_that_trusts_no_timeline_replaces_a_wrong_first_date_by_newer_ones() {
     let mut service = SimulatedService::new();

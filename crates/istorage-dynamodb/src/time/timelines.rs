@@ -29,10 +29,10 @@ use clock::{Instant, WallTime};
 
 use super::bounds::ServiceTime;
 
-/// The number of different connections over which answers must come to prove a run.
+/// How many different connections must bring the answers that prove a run.
 pub(super) const CONNECTIONS: usize = 3;
 
-/// The time that a step of the service's clock must last before the driver follows it.
+/// How long a step of the service's clock must last before the driver follows it.
 pub(super) const STEP_LASTS: Duration = Duration::from_secs(40);
 
 /// The most timelines that are kept. One more replaces the oldest timeline that is not trusted.
@@ -45,7 +45,7 @@ pub(super) type LocalAddress = Option<SocketAddr>;
 /// The knowledge from all answers.
 #[derive(Clone, Debug)]
 pub(super) struct KnownTime {
-    /// The time at which the last answer came. All timelines are bounds for this moment.
+    /// When the last answer came. All timelines are bounds for this moment.
     pub(super) at: Instant,
     /// The timelines, the trusted one first. Empty before the first answer.
     pub(super) timelines: Vec<Timeline>,
@@ -58,12 +58,12 @@ pub(super) struct KnownTime {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
     pub(super) time: ServiceTime,
-    /// The time at which the timeline began or, if that was later, at which an answer last agreed
-    /// with the trusted timeline only.
+    /// When the timeline began or, if that was later, when an answer last agreed with the trusted
+    /// timeline only.
     since: Instant,
 }
 
-/// The last answers, all of which agreed with one and the same timeline.
+/// The last answers that all agreed with one and the same timeline.
 #[derive(Clone, Debug)]
 struct AgreementRun {
     /// The index of the timeline.

@@ -21,7 +21,7 @@ fn ordered(order: u64, value: &'static str) -> OrderedPut {
     OrderedPut { key: key(), value: value.into(), order, ttl: None }
 }
 
-/// An item in the form in which the service shows it.
+/// An item as the service shows it.
 fn item(value: &str, more: Value) -> Value {
     let mut item = json!({ "p": binary(b"p"), "c": columns("c"), "v": binary(value.as_bytes()) });
     item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -264,7 +264,7 @@ async fn an_ordered_put_that_is_sent_again_lives_longer() {
     assert_eq!(sent["ExpressionAttributeValues"][":x"], sent["Item"]["x"]);
 }
 
-/// A gateway answered in place of the service, with a clock that was an hour ahead. Rows then lived
+/// A gateway answered instead of the service, with a clock that was an hour ahead. Rows then lived
 /// for an hour too long.
 #[tokio::test]
 async fn the_date_of_a_gateway_is_not_the_services() {

@@ -1,4 +1,4 @@
-//! DynamoDB takes all that the capabilities promise.
+//! DynamoDB takes everything that the capabilities promise.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{DynamoDbServer, get, insert, put, read, soon};
 
 const TTL: Option<Duration> = Some(Duration::from_secs(3600));
 
-/// A key with parts of the greatest length, different for each `n`.
+/// A key with parts of the greatest length, a different key for each `n`.
 fn longest_key(storage: &dyn AppStorage, n: usize) -> Key {
     let limits = storage.capabilities().row;
     let mut ccols = vec![0xff; limits.ccols];
