@@ -1,11 +1,12 @@
-//! The check of a file that was not closed in order, while the driver works with it.
+//! Checks a file that was not closed in order, while the driver works with it.
 //!
-//! After a loss of power a disk may hold other bytes than were written. Reads find a damaged row
-//! only when they need it, which may be in a year. So a thread of its own reads all rows once, and
-//! reports what is damaged while there is a backup that has the row.
+//! After a power failure a disk may hold other bytes than were written. Reads find a damaged row
+//! only when they need it, perhaps after a year. So a separate thread reads all rows once, and
+//! reports damage while there still is a backup with the row.
 //!
 //! Each piece is read from a snapshot of its own, so the file keeps no old pages for the check. A
-//! piece ends at a row that a search finds, because the next piece begins with this search.
+//! piece ends at a row that a search finds, because the next piece begins with a search for this
+//! row.
 
 #[cfg(test)]
 mod tests;
@@ -30,16 +31,16 @@ use crate::{
     search,
 };
 
-/// The size of a piece, and the pause for so many bytes: at most 10 MiB are read in a second.
+/// The size of a piece. The pause for this many bytes keeps the check to 10 MiB a second.
 const PIECE: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// The pause behind a piece. It may have more bytes than [`PIECE`], by a whole row.
+/// The pause after a piece. The piece may have a whole row more than [`PIECE`] bytes.
 fn pause_after(bytes: usize) -> Duration {
     PAUSE * u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX)
 }
 
-/// The number of findings that the node log describes. Further ones are only counted.
+/// How many findings the node log describes. Further ones are only counted.
 const DESCRIBED: u64 = 20;
 
 /// The check of all rows of a file.
@@ -60,7 +61,7 @@ pub(crate) struct Findings {
 }
 
 impl BackgroundCheck {
-    /// Reads all rows, unless the driver is closed before.
+    /// Reads all rows, unless the driver is closed first.
     pub(crate) fn run(mut self) {
         let file = self.file.path().display().to_string();
         tracing::info!(file, "storage file not closed in order: its rows are checked meanwhile");
@@ -87,9 +88,8 @@ impl BackgroundCheck {
         matches!(self.stop.recv_timeout(pause), Err(RecvTimeoutError::Disconnected))
     }
 
-    /// Checks the rows from the key `from` on. Returns the key from which the next piece begins,
-    /// and the bytes of this one; `None` at the end of the keyspace, or if the rest of it cannot be
-    /// read.
+    /// Checks the rows from the key `from` on. Returns the first key of the next piece, and the
+    /// bytes of this one; `None` at the end of the keyspace, or if the rest of it cannot be read.
     fn check_piece(&mut self, keyspace: &Keyspace, from: Vec<u8>) -> Option<(Vec<u8>, usize)> {
         let (file, findings) = (&self.file, &mut self.findings);
         let read = errors::catch_page_error(|| check_rows(file, keyspace, &from, findings));

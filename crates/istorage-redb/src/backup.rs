@@ -89,7 +89,7 @@ impl BackupRun {
     }
 }
 
-/// Copies the rows behind `last` until the piece is full. Returns whether the keyspace has ended.
+/// Copies the rows after `last` until the piece is full. Returns whether the keyspace has ended.
 fn read_rows(
     snapshot: &ReadTransaction,
     keyspace: &Keyspace,
@@ -104,7 +104,8 @@ fn read_rows(
         let (key, row) = row.map_err(failed)?;
         let (key, row) = (key.value(), row.value());
         keyspace.parse_row(key, row)?;
-        // A page in the place of another page has whole rows. Only their order shows the damage.
+        // A page that took the place of another page has whole rows. Only their order shows the
+        // damage.
         if last.as_ref().is_some_and(|last| &last[..] >= key) {
             let why = "a page holds rows of another range";
             return Err(errors::damaged_row(keyspace.table_label(), why));

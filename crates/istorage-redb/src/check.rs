@@ -16,7 +16,7 @@ use crate::{
 
 type Guard<'t> = AccessGuard<'t, &'static [u8]>;
 
-/// The number of findings of damage that are described. Further findings are only counted.
+/// How many findings of damage are described. Further findings are only counted.
 const DESCRIBED: usize = 100;
 
 /// The result of the check of a file.
@@ -94,8 +94,8 @@ pub(crate) fn check_on(config: &RedbConfig, disk: Arc<dyn Disk>) -> Result<Check
     Ok(report)
 }
 
-/// Reads all rows of a keyspace. If a page cannot be read, the rows in front of it are read from
-/// the beginning, and the rows behind it from the end.
+/// Reads all rows of a keyspace. If a page cannot be read, the rows before it are read from the
+/// beginning, and the rows after it from the end.
 fn check_rows(
     database: &impl ReadableDatabase,
     keyspace: &Keyspace,

@@ -20,7 +20,7 @@ use self::{monitored::MonitoredFile, read_only::ReadOnlyFile};
 
 /// A file system.
 pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
-    /// The kind of thing at `path`. Links are followed.
+    /// The kind of thing at `path`. This follows links.
     fn path_kind(&self, path: &Path) -> io::Result<PathKind>;
 
     /// Opens the redb file at `path`. redb reads the contents of the disk, and not the pages that
@@ -56,8 +56,8 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// because the process has too many open files, nothing is lost, and another try may succeed.
     fn open_folder(&self, folder: &Path) -> io::Result<FolderSync>;
 
-    /// Opens a folder and makes the names in it durable, where it does not matter which of the two
-    /// failed.
+    /// Opens a folder and makes the names in it durable, for callers that do not care which of the
+    /// two failed.
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         self.open_folder(folder).and_then(|sync| sync())
     }
@@ -73,7 +73,7 @@ pub(crate) enum OpenMode {
     Existing,
     /// The file is made. Opening fails if the file exists.
     New,
-    /// The file exists and is not changed: writes of redb are kept in memory.
+    /// The file exists and is not changed: the writes of redb stay in memory.
     ReadOnly,
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum PathKind {
         identity: Identity,
         len: u64,
     },
-    /// A link to a path at which there is nothing.
+    /// A link to a path with nothing there.
     DanglingLink(PathBuf),
     /// A folder, or something else that cannot be written like a file.
     Other(&'static str),

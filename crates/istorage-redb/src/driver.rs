@@ -29,37 +29,37 @@ use crate::{
 /// `FILE.log-1`. A process that is killed loses nothing acknowledged. Afterwards the driver repeats
 /// the writes of the log, at most 8 MiB, and the file opens soon, however large it is.
 ///
-/// If a write to the log or a durable commit fails, all its writes get an unknown outcome. If it
-/// fails before anything of them is written, for example because the disk is full, they are
+/// If a write to the log or a durable commit fails, the outcome of all its writes is unknown. If it
+/// fails before it has written any part of them, for example because the disk is full, they are
 /// `Unavailable`. The file is then closed and opened again. Until opening succeeds, every call is
-/// `Unavailable`. If redb fails to commit in memory what the log has, the writes are acknowledged,
-/// and the file is opened again likewise.
+/// `Unavailable`. If redb fails to commit in memory the writes that the log has, they are
+/// acknowledged, and the file is opened again in the same way.
 ///
 /// If the file or its log was removed or replaced, the file stays open, so that an operator can
 /// bring it back. A file without its name takes no writes.
 ///
-/// After a sync that failed, the file is closed and not opened again: the driver has
+/// After a failed sync, the file is closed and not opened again: the driver has
 /// [failed](StorageDriver::failed). The next driver reads the contents of the disk. On Linux the
 /// next driver does not read the pages that the system still has in memory.
 ///
 /// # Metrics
 /// The histogram `istorage_redb_durable_commit_seconds` of the `metrics` facade has the durations
 /// of the durable commits that succeeded: one for each 8 MiB of the log, for each group of writes
-/// of more than 1 MiB, and for each keyspace that is made or dropped; also one after the file was
-/// opened again because a write failed, and one after the segment of the log was removed. The
-/// durable commits of opening and closing the driver are not counted. All other writes wait for a
-/// durable commit. The counter `istorage_redb_damaged_rows_total` has the damage that was found in
-/// the check of a file that was not closed in order. Install the recorder before opening the
+/// of more than 1 MiB, and for each keyspace that is made or dropped. There is also one after the
+/// file was opened again because a write failed, and one after the segment of the log was removed.
+/// The durable commits of opening and closing the driver are not counted. All other writes wait for
+/// a durable commit. The counter `istorage_redb_damaged_rows_total` counts the damage that the
+/// check of a file that was not closed in order has found. Install the recorder before opening the
 /// driver.
 ///
 /// # Damage
 /// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is
-/// `Corrupt`, and the error names the row. A row is damaged, too, if its page is damaged or the
-/// disk cannot read the page. All other rows are served. No row of at most 64 KiB with a key of at
-/// most 1 KiB is absent because a bit of its key has flipped: such a call is `Corrupt`. The rows of
-/// a file that was not closed in order are checked in the background. [`check`](crate::check)
-/// verifies the whole file. If not even the beginning of the file can be read, every call is
-/// `Unavailable`.
+/// `Corrupt`, and the error names the row. A row is also damaged if its page is damaged or the disk
+/// cannot read the page. All other rows are served. If a bit of the key of a row has flipped, the
+/// row is not absent, but the call is `Corrupt`: this holds for rows of at most 64 KiB with keys of
+/// at most 1 KiB. The rows of a file that was not closed in order are checked in the background.
+/// [`check`](crate::check) verifies the whole file. If not even the beginning of the file can be
+/// read, every call is `Unavailable`.
 ///
 /// # Atomicity
 /// Every call is one transaction. A batch of puts, too, is written whole or not at all. All other
@@ -70,10 +70,9 @@ use crate::{
 /// while the file is open, and stands still while the file is closed. The time never goes back
 /// before a write that it judged.
 ///
-/// So a wrong calendar expires nothing. A row lives longer by the time for which the file was
-/// closed. If the file was not closed in order, a row also lives longer by the time since the last
-/// write of a row that expires. Expired rows are absent at once. Later writes remove expired rows
-/// from the file.
+/// So a wrong calendar expires nothing. While the file is closed, no row gets older. If the file
+/// was not closed in order, its time also goes back to the last write of a row that expires.
+/// Expired rows are absent at once. Later writes remove expired rows from the file.
 ///
 /// # Backups
 /// A [backup](StorageDriver::backup) reads one snapshot of the file, and stops no writes. Until the
@@ -96,8 +95,8 @@ impl RedbDriver {
     /// # Errors
     /// `Unavailable` if another process has the file open, or the disk fails. `Invalid` if the path
     /// cannot be used. `Corrupt` if the file is damaged, is not a redb file, is not a file of this
-    /// driver, or has a format that this version does not know. A file that is refused as `Corrupt`
-    /// is not changed.
+    /// driver, or has a format that this version does not know. If a file is refused as `Corrupt`,
+    /// it is unchanged.
     pub async fn open(config: RedbConfig, clock: Clock) -> Result<RedbDriver> {
         RedbDriver::open_on(config, clock, Arc::new(RealDisk), LogSizes::default()).await
     }

@@ -32,11 +32,11 @@ use crate::{
     write::WriterThread,
 };
 
-/// The number of jobs that may wait for the readers. When their queue is full, a sender waits for a
-/// place. The [places](crate::queue) bound what waits for the writer.
+/// How many jobs may wait for the readers. When their queue is full, a sender waits for a place.
+/// The [places](crate::queue) bound the jobs that wait for the writer.
 const QUEUE: usize = 1_024;
-/// The number of reader threads. Measured on two cores against `spawn_blocking`: as quick for one
-/// task, four times as quick for sixteen tasks and more.
+/// The number of reader threads. On two cores they are as fast as `spawn_blocking` for one task,
+/// and four times as fast for sixteen tasks or more.
 const READERS: usize = 4;
 
 /// The running driver: its threads and their queues.
@@ -68,7 +68,7 @@ impl RedbEngine {
         let file = Arc::new(file);
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
-        // Each job has a place, but for a `Recover` of each reader. So no sender waits here.
+        // Each job has a place, except a `Recover` of each reader. So no sender waits here.
         let (writes, write_jobs) = bounded(MOST_JOBS + READERS);
         let write_places = QueuePlaces::new();
         // Nothing is sent through `alive` and `readers_alive`. Each of the two channels ends when
@@ -163,7 +163,7 @@ impl RedbEngine {
         if self.closing.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
 
-    /// Writes the whole batch or nothing of it.
+    /// Writes the whole batch or nothing.
     pub(crate) async fn write(
         &self,
         keyspace: &Arc<Keyspace>,
@@ -245,7 +245,7 @@ impl Drop for ThreadGuard {
     ///
     /// A channel keeps its jobs for as long as a sender exists, and the engine has senders. So if
     /// the thread only ended, a job left in its queue would never be answered: its caller would
-    /// wait for ever.
+    /// wait forever.
     fn drop(&mut self) {
         if thread::panicking() {
             self.reads.close();
@@ -286,9 +286,8 @@ fn stopped() -> FileFailure {
 mod tests {
     use super::*;
 
-    /// A thread panicked with jobs left in its queue. The callers waited for ever, because a
-    /// channel keeps its jobs for as long as a sender exists. The driver did not report that it had
-    /// failed.
+    /// A thread panicked with jobs left in its queue. The callers waited forever, because a channel
+    /// keeps its jobs for as long as a sender exists. The driver did not report that it had failed.
     #[tokio::test]
     async fn jobs_left_by_a_panicked_thread_are_answered_and_the_driver_fails() {
         let (reads, read_jobs) = bounded(QUEUE);

@@ -34,7 +34,7 @@ pub(crate) fn open_error(path: &Path, error: DatabaseError) -> Error {
     }
 }
 
-/// The error for a file in which redb finds nothing of its own.
+/// The error for a file that is not a redb file.
 pub(crate) fn not_redb(path: &Path) -> Error {
     Error::corrupt(format!(
         "{} is not a redb file, and was not changed: correct the path, or restore the file from a backup",
@@ -50,7 +50,7 @@ pub(crate) fn damaged_file(path: &Path, why: impl fmt::Display) -> Error {
     ))
 }
 
-/// The error for a file that redb has opened and that cannot be used all the same.
+/// The error for a file that redb has opened, but that cannot be used.
 pub(crate) fn unusable_file(path: &Path, page_error: &PageError) -> Error {
     match page_error {
         PageError::Damaged(why) => damaged_file(path, why),
@@ -83,7 +83,7 @@ pub(crate) fn other_log(log: &Path) -> Error {
     ))
 }
 
-/// The error for a log in which a frame is damaged that was acknowledged.
+/// The error for a log with a damaged frame that was acknowledged.
 pub(crate) fn damaged_log(log: &Path, at: u64, later: usize) -> Error {
     let log = log.display();
     Error::corrupt(format!(
@@ -108,8 +108,8 @@ pub(crate) fn log_without_file(path: &Path, logs: &[&Path]) -> Error {
     ))
 }
 
-/// The error for a row that cannot be understood, or for another part (`what`) of the file on a
-/// damaged page. All other parts work.
+/// The error for a row that the driver cannot understand, or for another part (`what`) of the file
+/// on a damaged page. All other parts work.
 pub(crate) fn damaged_row(what: impl fmt::Display, why: impl fmt::Display) -> Error {
     Error::corrupt(format!("{what} is damaged: {why}; {RESTORE}"))
 }
@@ -126,12 +126,12 @@ pub(crate) fn read_error(what: impl fmt::Display, error: StorageError) -> Error 
 const NO_RIGHTS: &str = ": run the program as the owner of the storage file, or give its user the \
                          rights to the file, its log and their folder (`ls -l`, `chown`)";
 
-/// The advice to an operator if nothing can be written. systemd shows folders of a service as
-/// read-only ones.
+/// The advice to an operator if nothing can be written. systemd can make folders read-only for a
+/// service.
 const READ_ONLY: &str = ": choose a path on a file system that can be written, or mount this one \
                          for writing; a service of systemd also needs the folder in `ReadWritePaths`";
 
-/// The error for an operation (`what`) on a path that the file system refused.
+/// The error for an operation (`what`) that the file system refused on a path.
 pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
     refused(what, path, error, NO_RIGHTS)
 }
@@ -185,7 +185,7 @@ pub(crate) fn foreign_file(path: &Path) -> Error {
     ))
 }
 
-/// The error for a path at which there is something, and nothing may be replaced.
+/// The error for a path that is taken, if nothing must be replaced.
 pub(crate) fn taken(path: &Path) -> Error {
     let path = path.display();
     Error::invalid(format!(
@@ -193,7 +193,7 @@ pub(crate) fn taken(path: &Path) -> Error {
     ))
 }
 
-/// The error for a path beside which there is the log of a former file.
+/// The error for a path that has the log of a former file beside it.
 pub(crate) fn log_of_former_file(logs: &[&Path]) -> Error {
     let logs = existing(logs);
     Error::invalid(format!(

@@ -1,4 +1,4 @@
-//! Tests on a disk that fails, fills up or stands still when a test says so.
+//! Tests on a disk that fails, fills up or stands still on command.
 
 mod answered;
 mod disk;
@@ -257,9 +257,9 @@ async fn reads_do_not_wait_for_a_commit_and_do_not_see_it_early() {
     assert_eq!(node.get("a").await.unwrap(), Some(Bytes::from("new")));
 }
 
-/// After a sync that failed, the driver opened the file again and went on. The system shows data
-/// that it could not write, and never writes that data again. Only a process that starts anew
-/// trusts no page that the system has in memory.
+/// After a failed sync, the driver opened the file again and went on. But the system shows data
+/// that it could not write, and never writes that data again. Only a new process trusts no page
+/// that the system has in memory.
 #[tokio::test]
 async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by_another_driver() {
     let mut node = Node::start().await;

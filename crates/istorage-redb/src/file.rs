@@ -1,4 +1,4 @@
-//! The storage file: it is recognised, opened, opened again after a failure, and closed.
+//! Recognises, opens, reopens after a failure, and closes the storage file.
 //!
 //! Invariant: every transaction is on a file of this driver. A write transaction begins only on a
 //! file that is still found under its name. Transactions do not keep the file open: when the file
@@ -38,10 +38,10 @@ pub(crate) struct StorageFile {
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
     open: RwLock<Option<OpenDatabase>>,
-    /// Whether the open file lacks writes that are answered, because only the log has them. The
-    /// writer holds the lock while it brings them into the file.
+    /// Whether the open file lacks answered writes that only the log has. The writer holds the lock
+    /// while it brings them into the file.
     lacks_answered: RwLock<bool>,
-    /// Whether a sync failed. After that the file is not used any more.
+    /// Whether a sync failed. After that the file is no longer used.
     has_failed_sync: Arc<AtomicBool>,
 }
 
@@ -85,8 +85,8 @@ impl StorageFile {
         &self.config.path
     }
 
-    /// Opens the file and its log. If they do not exist, they are made, unless the file is only
-    /// read: then it has no log to write to. No other call uses the number `unique`.
+    /// Opens the file and its log. Makes them if they do not exist, unless the file is only read:
+    /// then it has no log to write to. No other call uses the number `unique`.
     pub(crate) fn open(&self, unique: u64) -> Result<OpenedFile> {
         self.config.check().map_err(Error::invalid_setting)?;
         if self.is_read_only() {
@@ -242,8 +242,8 @@ impl StorageFile {
         builder
     }
 
-    /// Closes the file and opens it again. Opening repairs everything that a failure left. The file
-    /// is never made anew here.
+    /// Closes the file and opens it again. Opening repairs everything that a failure left. This
+    /// never makes a new file.
     pub(crate) fn reopen(&self) -> Result<(Contents, Option<WriteLog>)> {
         let mut open = write(&self.open);
         // The old handle must release its lock before the file can be opened.
@@ -298,8 +298,7 @@ impl StorageFile {
         }
     }
 
-    /// Begins a snapshot of everything that is on the disk. Every write that was answered is in
-    /// the snapshot.
+    /// Begins a snapshot of everything that is on the disk. It has every answered write.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, FileFailure> {
         let open = read(&self.open);
         let lacks_answered = read(&self.lacks_answered);
@@ -307,7 +306,7 @@ impl StorageFile {
         Ok(open.database.begin_read()?)
     }
 
-    /// Lets no snapshot begin until the guard is dropped. While its value is true, the file takes
+    /// Lets no snapshot begin until the guard is dropped. If its value is true then, the file takes
     /// no calls until it is opened again.
     pub(crate) fn hold_snapshots(&self) -> RwLockWriteGuard<'_, bool> {
         // The writer sets the value before anything can panic, so a poisoned lock has the truth.

@@ -64,7 +64,7 @@ impl<'t> GroupTransaction<'t> {
         self.keyspaces.iter().any(|open| open.has_written)
     }
 
-    /// For each keyspace in which expiring rows were touched, the moment at which the first of them
+    /// For each keyspace whose expiring rows the transaction touched: when the first of them
     /// expires.
     pub(crate) fn next_expiries(&self) -> RequestResult<Vec<(KeyspaceName, Option<Moment>)>> {
         let mut next = Vec::new();
@@ -111,7 +111,7 @@ pub(crate) struct OpenKeyspace<'t> {
 /// A row to replace or to remove after everything is checked.
 struct Change<'b> {
     key: Vec<u8>,
-    /// The moment of expiry of the row in the file, even if that row has expired already.
+    /// When the row in the file expires, even if it has expired already.
     old_expiry: Option<Moment>,
     kind: FileRowKind,
     /// `None` removes the row.

@@ -10,11 +10,11 @@
 //! - Table `expiry/<keyspace>`: the key is `[u64 moment of expiry][key of the row]`. The value is
 //!   empty.
 //!
-//! Numbers are big endian. The length in front of the partition key keeps a storage partition
-//! together: no two storage partitions have keys with a common prefix. Every row that can expire
-//! has an entry in `expiry`; no other row has one.
+//! Numbers are big endian. The length before the partition key keeps a storage partition together:
+//! no two storage partitions have keys with a common prefix. Every row that can expire has an entry
+//! in `expiry`; no other row has one.
 //!
-//! The checksum of a row is the CRC-32 of its key and of all its bytes behind the checksum. redb
+//! The checksum of a row is the CRC-32 of its key and of all its bytes after the checksum. redb
 //! does not verify its own checksums when it reads, so without the checksum of the row, a flipped
 //! bit would be served as data.
 
@@ -167,7 +167,7 @@ pub(crate) fn row_keys(pkey: &[u8], range: &Range) -> (Vec<u8>, Bound<Vec<u8>>) 
     (row_key(pkey, &range.start), end.map_or(Bound::Unbounded, Bound::Excluded))
 }
 
-/// The smallest key behind all keys that start with `prefix`; `None` if there is none.
+/// The smallest key after all keys that start with `prefix`; `None` if there is none.
 pub(crate) fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     while let Some(last) = prefix.pop() {
         if last < u8::MAX {

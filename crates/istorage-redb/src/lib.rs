@@ -2,7 +2,7 @@
 //!
 //! One file holds all keyspaces, and two files beside it hold its write-ahead log. One thread does
 //! all writes: it takes all waiting requests, runs them in one transaction, and answers them when
-//! the log has their effects on the disk. A few threads read, each from a snapshot, so a write
+//! their effects are in the log on the disk. A few threads read, each from a snapshot, so a write
 //! never blocks a read. After a crash the file opens soon, however large it is. See [`RedbDriver`].
 
 // The example of the README is compiled as a test.

@@ -1,26 +1,25 @@
 //! The write-ahead log of a storage file.
 //!
-//! A group of writes is durable when its frame is in the log and synced: one sync, instead of the
-//! two syncs and the map of free pages that a commit of redb costs. redb commits the group in
-//! memory only. From time to time a group is committed durably, and then the log begins a new
-//! segment.
+//! A group of writes is durable when its frame is in the log and synced: this costs one sync, while
+//! a commit of redb costs two syncs and the map of free pages. redb commits the group in memory
+//! only. From time to time a group is committed durably, and then the log begins a new segment.
 //!
 //! Two files hold the log, beside the storage file. They take turns: segment `n` is in the first
 //! file if `n` is even. The first two frames of a segment are empty. The first one is synced before
 //! the durable commit that names it, and no other frame is written before that commit. So the
-//! storage file always names a frame that is in the log, and the frames behind it in the same
-//! segment are all that the file lacks.
+//! storage file always names a frame that is in the log, and lacks exactly the frames after it in
+//! the same segment.
 //!
 //! # Invariants
-//! - Each transaction writes the position of its frame into the file. So the file can be compared
-//!   with the log at each opening, whatever redb has made durable.
-//! - One frame is under way at a time. It is synced before the next one is written. So behind a
+//! - Each transaction writes the position of its frame into the file. So each opening can compare
+//!   the file with the log, whatever redb has made durable.
+//! - One frame is under way at a time. It is synced before the next one is written. So after a
 //!   frame that is not intact there is no intact one, unless the disk lost synced bytes.
-//! - At the first opening in a process, the log goes on in a new segment, behind a durable commit.
-//!   No call is served before this commit: a frame that only the memory of the system holds is then
+//! - At the first opening in a process, the log goes on in a new segment, after a durable commit.
+//!   No call is served before this commit: then a frame that only the memory of the system held is
 //!   in the file, or nowhere. At a later opening the segment is synced, and the next transaction is
 //!   committed durably, in a new segment.
-//! - After a sync that failed, nothing is written any more.
+//! - After a failed sync, nothing more is written.
 
 mod effects;
 mod files;
@@ -46,17 +45,17 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct WriteLog {
     files: LogFiles,
-    /// The file in which `position` is; `None` until the segment of the position is begun.
+    /// The file of `position`; `None` until the segment of the position is begun.
     segment: Option<LogFile>,
     position: LogPosition,
-    /// Whether the next transaction must begin a segment, because a write to this one failed: what
-    /// it has need not be what redb has.
+    /// Whether the next transaction must begin a segment, because a write to this one failed: the
+    /// segment may have other writes than redb.
     must_begin: bool,
 }
 
 impl WriteLog {
     /// Takes up the log of a database that holds all frames, in a new segment. `last` is the place
-    /// behind the last frame.
+    /// after the last frame.
     pub(crate) fn start(
         files: LogFiles,
         database: &Database,
@@ -111,7 +110,7 @@ impl WriteLog {
         Ok(Some(txn))
     }
 
-    /// Commits in memory the transaction of the last frame. Snapshots show its effects afterwards.
+    /// Commits the transaction of the last frame in memory. Snapshots show its effects afterwards.
     ///
     /// After an error the file must be opened again: then the frame is replayed.
     pub(crate) fn commit_logged(&mut self, txn: WriteTransaction) -> Result<(), FileFailure> {

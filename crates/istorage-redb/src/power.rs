@@ -1,13 +1,13 @@
-//! Power failures: a driver works on a simulated disk, the power is cut at many moments, and the
-//! rest of the file is opened again.
+//! Power failures: a driver works on a simulated disk, the power fails at many moments, and what is
+//! left of the file is opened again.
 //!
 //! A history is a list of steps from a seed. Leases expire in the time between steps. After a power
 //! failure the file must hold exactly the writes that were answered by then. Each call under way is
 //! in the file whole or not at all. A lease that is over may be gone.
 //!
 //! Then the history goes on from the rest of the file, and the power is lost once more, sometimes
-//! while the file is being opened, and so on. After a sync that failed, the driver ends, and
-//! another driver opens the file.
+//! while the file is being opened, and so on. After a failed sync, the driver ends, and another
+//! driver opens the file.
 
 mod disk;
 mod model;
@@ -205,7 +205,7 @@ async fn run(
         if rng.below(12) == 0 {
             let before = std::mem::take(&mut rows);
             (node, rows) = node.reopened(disk).await?;
-            // The close writes the time. If it could not, a lease that was over may be seen again.
+            // The close writes the time. If it could not, an expired lease may appear again.
             let is_same = rows == before;
             let may_differ = disk.failures() > failures;
             if !(is_same || may_differ && history.leases.allow(&before, &rows, time)) {
@@ -292,8 +292,8 @@ impl Node {
 /// A history, and the power failures in it and after it.
 struct Exploration {
     rng: Rng,
-    /// The number of steps of the first history, and the number of moments of it that are tried.
-    /// The histories that follow have a tenth of both.
+    /// How many steps the first history has, and how many of its moments are tried. The histories
+    /// that follow have a tenth of both.
     steps: u64,
     moments: u64,
     sync: Sync,
@@ -420,8 +420,8 @@ async fn a_power_failure_loses_no_acknowledged_write_and_leaves_no_partial_call(
     explore(2, |_| {}).await;
 }
 
-/// After a sync that failed, the outcome of the commit is unknown: the commit may be seen
-/// afterwards, and then it stays.
+/// After a failed sync, the outcome of the commit is unknown: reads may show the commit afterwards,
+/// and then it stays.
 ///
 /// Half of the histories run on a system that keeps its cache. There the next driver reads all the
 /// data that the failed sync lost. Such reads do no harm: redb syncs the pages of a commit before

@@ -1,14 +1,14 @@
 //! The places of the jobs that wait for the writer.
 //!
 //! A job takes its place before it is sent, and keeps it until it is answered. So the places bound
-//! the queue, in jobs and in bytes. There are three kinds of places, and a job waits only behind
-//! jobs of its own kind:
+//! the queue, in jobs and in bytes. There are three kinds of places, and a job waits only for jobs
+//! of its own kind:
 //!
 //! - *urgent*: one small row under a condition. Leases are such rows. The writer takes urgent jobs
 //!   first.
 //! - *usual*: up to [`LARGE`] bytes.
 //! - *large*: more bytes. A transaction with such a job is committed durably, and all its jobs wait
-//!   for that. So only few bytes of this kind are in the queue at a time.
+//!   for that. So only a few bytes of this kind are in the queue at a time.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl QueuePlaces {
         take(&self.usual, 1, false).await
     }
 
-    /// Ends the queue for all that wait for a place.
+    /// Ends the queue for all jobs that wait for a place.
     pub(crate) fn close(&self) {
         for places in [&self.urgent, &self.usual, &self.large] {
             places.close();
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(fill(&places, 40 << 20).len(), 1, "a larger job than the bound is alone");
     }
 
-    /// The lease was renewed only after all writes that were sent before, of 320 MiB here.
+    /// The lease was renewed only after all writes that were sent before it, here 320 MiB.
     #[tokio::test]
     async fn a_lease_is_written_before_large_writes_that_were_sent_before() {
         let folder = tempfile::tempdir().unwrap();

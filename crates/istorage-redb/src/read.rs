@@ -2,7 +2,7 @@
 //!
 //! Snapshots are short. Each page of a stream is a job of its own, so a slow consumer keeps no old
 //! pages of the file alive. A read waits for no write, except for the commit in memory of writes
-//! that are answered already.
+//! that are already answered.
 //!
 //! Invariant: a damaged row or page fails only the reads that need that row or page.
 

@@ -6,8 +6,8 @@
 //! would be done twice.
 //!
 //! A search that finds nothing ends in the gap between two rows. If a wrong key has led it there,
-//! then this key is beside the gap, or the two keys are not in order with the one that was looked
-//! for. So one look at the two rows tells whether the answer is true.
+//! then this key is beside the gap, or the two keys beside the gap are not in order with the key of
+//! the search. So one look at the two rows tells whether the answer is true.
 
 use std::ops::Bound;
 
@@ -17,7 +17,7 @@ use crate::layout;
 
 type Guard<'t> = AccessGuard<'t, &'static [u8]>;
 
-/// Rows, from the gap in front of the first of them.
+/// Rows, from the gap before the first of them.
 pub(crate) type RowCursor<'t> = Cursor<'t, &'static [u8], &'static [u8]>;
 
 /// Finds the row with this key.
@@ -54,7 +54,7 @@ pub(crate) fn rows_from<'t>(
     Ok(gap)
 }
 
-/// Checks the row in front of a gap that is the place of a key.
+/// Checks the row before a gap that is the place of a key.
 fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<(), StorageError> {
     let Some((before, row)) = gap.peek_prev()? else { return Ok(()) };
     check_key(before.value(), row.value())?;
@@ -64,7 +64,7 @@ fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<(), StorageError>
     Ok(())
 }
 
-/// Checks the row behind a gap that is the place of a key.
+/// Checks the row after a gap that is the place of a key.
 fn check_after(after: &[u8], row: &[u8], key: &[u8]) -> Result<(), StorageError> {
     check_key(after, row)?;
     if after < key {
@@ -74,7 +74,7 @@ fn check_after(after: &[u8], row: &[u8], key: &[u8]) -> Result<(), StorageError>
 }
 
 /// Larger rows, and rows with longer keys, are not checked at each search: the checksum covers the
-/// whole row. 10,000 rows that are inserted in front of a row of 16 MiB would read it 10,000 times.
+/// whole row. Inserting 10,000 rows before a row of 16 MiB would read it 10,000 times.
 const CHECKED_ROW: usize = 64 << 10;
 const CHECKED_KEY: usize = 1 << 10;
 

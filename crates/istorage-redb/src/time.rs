@@ -5,8 +5,8 @@
 //! committed expiring row. Each commit that touches expiring rows writes the time into the file.
 //! Closing the file writes the time, too, if expiring rows are left.
 //!
-//! The calendar is not used. If the calendar were used, and a machine started with a calendar far
-//! ahead, everything would expire at once, and the removed rows would not come back.
+//! The file does not use the calendar. If it did, and a machine started with a calendar far ahead,
+//! everything would expire at once, and the removed rows would not come back.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -15,7 +15,7 @@ use std::{
 
 use clock::{Clock, Instant};
 
-/// A moment of steady time: the number of nanoseconds for which the file has been open.
+/// A moment of steady time: how many nanoseconds the file has been open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 

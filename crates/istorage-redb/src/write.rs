@@ -1,7 +1,7 @@
 //! The one thread that writes.
 //!
 //! The writer takes all requests that wait, runs them in one transaction, and answers them when
-//! their frame of the [log](crate::log) is on the disk, or their durable commit. Invariant: no
+//! their frame of the [log](crate::log), or their durable commit, is on the disk. Invariant: no
 //! request is answered with success before its effects are durable, and no request runs twice.
 
 mod damaged;
@@ -61,7 +61,7 @@ pub(crate) struct WriterThread {
     log: Option<WriteLog>,
     /// The durations of durable commits. All requests wait while one is under way.
     durable_commits: Histogram,
-    /// Every keyspace, with the moment at which its first row expires.
+    /// Every keyspace, and when its first row expires.
     keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
 }
 
@@ -140,7 +140,7 @@ impl WriterThread {
         }
     }
 
-    /// Takes the requests that are written together with `first`.
+    /// Takes the requests to write together with `first`.
     fn gather(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
         let end = self.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {

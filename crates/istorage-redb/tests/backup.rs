@@ -195,7 +195,7 @@ async fn every_damage_of_a_backup_is_found() {
     }
     let longer = [&bytes[..], &[0]].concat();
     assert!(verify_backup(&longer[..]).unwrap_err().to_string().contains("follow"));
-    // Behind the mark are the formats of the backup and of the file.
+    // After the mark come the formats of the backup and of the file.
     for (at, known) in [(19, "reads only the format 1:"), (23, "reads only the formats 3 and 4:")] {
         let mut newer = bytes.clone();
         newer[at] = 9;
@@ -232,7 +232,7 @@ async fn a_restore_replaces_nothing_and_leaves_no_half_file() {
     assert!(error.to_string().contains(text), "{error}");
     assert!(!copy.exists(), "a file was made beside the log of another one");
     fs::remove_file(log).unwrap();
-    // A restore that was killed left this for ever.
+    // A killed restore left this forever.
     fs::write(copy.with_extension("redb.new-0123456789abcdef"), "left").unwrap();
     restore(&bytes[..], &to, &Clock::system()).unwrap();
     assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);

@@ -1,7 +1,7 @@
 //! Tests with other processes: some are killed while they write, and one keeps the file open.
 //!
-//! The test binary starts itself again as the other process. The environment names the file on
-//! which the other process works.
+//! The test binary starts itself again as the other process. The environment names the file that
+//! the other process works on.
 
 #![allow(clippy::unwrap_used)]
 

@@ -136,7 +136,7 @@ async fn a_damaged_page_fails_the_calls_on_its_rows_and_no_others() {
         is_damage(&node.get(BAD).await.unwrap_err(), BAD);
         assert_eq!(node.get(0).await.unwrap(), Some(value("p", 0)));
     }
-    // The rows in front of the page are read, and the error names the place where the page begins.
+    // The rows before the page are read, and the error names the place where the page begins.
     let (read, failed) = node.read("p").await;
     let first_lost = read.len() as u32;
     assert!(0 < first_lost && first_lost <= BAD, "{first_lost}");
@@ -178,7 +178,7 @@ async fn a_flipped_bit_of_a_value_fails_the_calls_on_its_row_and_no_others() {
         assert_eq!(node.get(n).await.unwrap(), Some(value("p", n)));
     }
     let (read, failed) = node.read("p").await;
-    assert_eq!(read.len() as u32, BAD, "the rows in front of it");
+    assert_eq!(read.len() as u32, BAD, "the rows before it");
     is_damage(&failed.unwrap(), BAD);
     is_damage(&node.put(key(BAD)).await.unwrap_err(), BAD);
     node.put(key(BAD + 1)).await.unwrap();
@@ -314,10 +314,10 @@ fn flip_key(path: &Path, n: u32, bit: usize) {
     fs::write(path, file).unwrap();
 }
 
-/// A flipped bit of a key made its row vanish without a word, and with it other rows: the search
-/// for them was led astray by the wrong key, and a range ended at a key that was too high. So the
-/// counter of a gapless series was absent, began again, and gave its numbers a second time. The
-/// checksum of a row covers its key, but nothing read the row.
+/// A flipped bit of a key made its row vanish without a word, and other rows with it: the wrong key
+/// led the search for them astray, and a range ended at a key that was too high. So the counter of
+/// a gapless series was absent, began again, and gave its numbers a second time. The checksum of a
+/// row covers its key, but nothing read the row.
 #[tokio::test]
 async fn no_row_is_absent_because_a_bit_of_a_key_has_flipped() {
     // The first row and the last row of a partition, and one in the middle.
@@ -339,7 +339,7 @@ async fn no_row_is_absent_because_a_bit_of_a_key_has_flipped() {
             }
             let (read, failed) = node.read("p").await;
             assert_eq!(failed.unwrap().kind(), ErrorKind::Corrupt, "bit {bit}");
-            assert_eq!(read.len() as u32, bad, "bit {bit}: the rows in front of it");
+            assert_eq!(read.len() as u32, bad, "bit {bit}: the rows before it");
             let insert = Conditional::Insert { ccols: ccols(bad), value: Bytes::new(), ttl: None };
             let pkey = Bytes::from("p");
             let written = node.storage.write_if(pkey, vec![insert], Instant::FAR_FUTURE).await;

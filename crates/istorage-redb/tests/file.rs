@@ -78,7 +78,7 @@ async fn an_unusable_path_is_invalid() {
     }
 }
 
-/// These paths ended the node with exit code 4, "start it again". Or the node waited for ever:
+/// These paths ended the node with exit code 4, "start it again". Or the node waited forever:
 /// opening a pipe waits for a writer.
 #[cfg(unix)]
 #[tokio::test]
@@ -200,8 +200,8 @@ async fn a_second_driver_in_this_process_is_refused_until_the_first_is_closed() 
     open(&path).await.unwrap().close().await;
 }
 
-/// The driver went on writing to a file that had been removed. Nobody could find the file any more,
-/// and all its data was lost when the process ended.
+/// The driver went on writing to a file that had been removed. Nobody could find the file, and all
+/// its data was lost when the process ended.
 #[tokio::test]
 async fn nothing_is_written_to_a_file_that_was_removed_or_replaced() {
     let folder = tempfile::tempdir().unwrap();

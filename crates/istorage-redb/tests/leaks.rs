@@ -40,8 +40,8 @@ async fn a_thousand_opened_drivers_leave_no_thread_and_no_open_file() {
     }
 }
 
-/// Waits until as much is held as before. The kernel shows a thread for a moment after it has been
-/// joined.
+/// Waits until the process holds as much as before. The kernel shows a thread for a moment after it
+/// has been joined.
 async fn settles_to(before: (usize, usize), clock: &Clock, round: usize) {
     let deadline = clock.now() + Duration::from_secs(20);
     while held() != before {

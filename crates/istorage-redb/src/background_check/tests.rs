@@ -86,8 +86,8 @@ async fn a_whole_file_is_read_to_its_end_and_nothing_is_reported() {
     assert!(last.contains("no row is damaged") && last.contains(&format!("rows={ROWS}")), "{last}");
 }
 
-/// The pause was the same behind each piece, and a piece ends behind a whole row.
-/// So large rows were read as fast as the disk could, beside the commands of a node.
+/// The pause was the same after each piece, and a piece ends after a whole row. So large rows were
+/// read as fast as the disk could, while the node ran commands.
 #[test]
 fn at_most_10_mib_are_read_in_a_second() {
     for bytes in [1, PIECE - 1, PIECE, PIECE + 1, 1_000_000, 16 << 20] {

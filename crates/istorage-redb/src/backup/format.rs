@@ -6,7 +6,7 @@
 //! - a keyspace: `[u8 length][name]`;
 //! - a row of the last keyspace: `[u32 length of the key][u32 length of the row][key][row]`, with
 //!   the key and the row as they are in the file;
-//! - the end: `[u64 keyspaces][u64 rows][u32 CRC-32 of all bytes in front of it]`.
+//! - the end: `[u64 keyspaces][u64 rows][u32 CRC-32 of all bytes before it]`.
 //!
 //! Numbers are big endian. Keyspaces are in the order of their names, rows in the order of their
 //! keys.

@@ -25,8 +25,8 @@ impl fmt::Debug for OfflineBackup {
 }
 
 impl OfflineBackup {
-    /// Opens the file for reading, and begins its backup. No other process may have the file open
-    /// until the backup is dropped. The call blocks its thread.
+    /// Opens the file for reading, and begins its backup. Until the backup is dropped, no other
+    /// process can change the file. The call blocks its thread.
     ///
     /// # Errors
     /// Those of [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.

@@ -23,12 +23,12 @@ use crate::{
     time::Moment,
 };
 
-/// A transaction ends with the row that gives it this many bytes.
+/// A transaction ends with the row that brings it to this many bytes.
 const TRANSACTION: u64 = 16 << 20;
 
 /// Makes the file of a backup. The path of the file must be free. The file has another name until
-/// it is whole and [checked](crate::check): a restore that breaks off leaves nothing at the path.
-/// The call blocks its thread until the restore is done.
+/// it is whole and [checked](crate::check), so a restore that breaks off leaves nothing at the
+/// path. The call blocks its thread until the restore is done.
 ///
 /// # Errors
 /// `Corrupt` if the backup is damaged, of another version, or from the far future. `Invalid` if
@@ -66,8 +66,8 @@ pub fn restore(backup: impl Read, config: &RedbConfig, clock: &Clock) -> Result<
     )
 }
 
-/// Refuses a backup if its file would have been open for longer than since 1970. In a file near the
-/// end of its time, no lease could last: the time cannot go on.
+/// Refuses a backup if its file would have been open for longer than the time since 1970. If a file
+/// is near the end of its time, the time cannot go on, and no lease could last.
 fn check_time(open_for: Moment, now: WallTime) -> Result<()> {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
     if open_for.0 <= now.as_nanos() {

@@ -11,7 +11,7 @@ use crate::{
     time::Moment,
 };
 
-/// The longest key and the longest row of a file, with room to spare. A damaged length does not
+/// The longest key and the longest row of a file, with room to spare. So a damaged length cannot
 /// take more memory.
 const LONGEST: usize = 32 << 20;
 
@@ -147,7 +147,7 @@ impl<R: Read> BackupReader<R> {
         let Some(keyspace) = &self.keyspace else {
             return Err(damaged_backup("a row belongs to no keyspace"));
         };
-        // The key in front of the first row of a keyspace is empty.
+        // The key before the first row of a keyspace is empty.
         if before >= key {
             let row = keyspace.row_name(key);
             return Err(damaged_backup(format!("{row} is out of order")));

@@ -15,13 +15,13 @@ use redb::{BackendError, StorageBackend};
 
 use crate::errors::UnreadablePage;
 
-/// The number of bytes that are forgotten before the beginning of the file is read. Linux keeps
-/// pages in groups of up to 2 MiB, and forgets either all pages of a group or none.
+/// How many bytes the system forgets before the beginning of the file is read. Linux keeps pages in
+/// groups of up to 2 MiB, and forgets either all pages of a group or none.
 const BEGINNING: u64 = 2 << 20;
 
 /// The pages of one file that the system keeps in memory.
 pub(crate) trait PageCache: fmt::Debug + Send + Sync + 'static {
-    /// Forgets the pages that need no write any more, so that the next read asks the disk. The
+    /// Forgets the pages that no longer need a write, so that the next read asks the disk. The
     /// pages are those of the first `len` bytes, or all pages.
     ///
     /// Linux tries once to write a page. After the sync that reports the failure, Linux shows the
@@ -31,10 +31,9 @@ pub(crate) trait PageCache: fmt::Debug + Send + Sync + 'static {
 
 /// A file below redb.
 ///
-/// After one read that failed, redb answers nothing any more. So a read of a page that cannot be
-/// read, or that is behind the end of the file, unwinds to
-/// [`catch_page_error`](crate::errors::catch_page_error), and redb goes on. A page that redb does
-/// not understand unwinds in the same way.
+/// After one failed read, redb answers nothing any more. So if a page cannot be read, or is beyond
+/// the end of the file, its read unwinds to [`catch_page_error`](crate::errors::catch_page_error),
+/// and redb goes on. A page that redb does not understand unwinds in the same way.
 ///
 /// If not even the beginning of the file can be read, the disk has failed, and redb gets the error.
 /// The system must forget the beginning before that read. Otherwise the system would answer from
@@ -42,13 +41,13 @@ pub(crate) trait PageCache: fmt::Debug + Send + Sync + 'static {
 ///
 /// Before the first read, the system forgets the pages of the file that it has in memory. redb has
 /// locked the file by then, so afterwards no other process writes to the file or fails to sync it.
-/// Pages that are still to be written at that time are synced before redb has opened the file: redb
-/// writes its header when it opens a file, and syncs it.
+/// Pages that still wait to be written then are synced before redb has opened the file: redb writes
+/// its header when it opens a file, and syncs it.
 #[derive(Debug)]
 pub(super) struct MonitoredFile<F, C> {
     file: F,
     cache: C,
-    /// Whether the cache was forgotten since the file was opened.
+    /// Whether the system has forgotten the cache since the file was opened.
     is_fresh: AtomicBool,
     has_failed_sync: Arc<AtomicBool>,
 }
@@ -74,7 +73,7 @@ impl<F: StorageBackend, C: PageCache> StorageBackend for MonitoredFile<F, C> {
         let Err(error) = read().or_else(|_| read()) else { return Ok(()) };
         let beginning = self.cache.forget(Some(BEGINNING));
         let beginning = beginning.and_then(|()| self.file.read(0, &mut [0]));
-        // A second panic while one unwinds would end the process.
+        // A second panic during an unwinding would end the process.
         if beginning.is_err() || thread::panicking() {
             return Err(error);
         }

@@ -1,4 +1,4 @@
-//! A file that is read and never written: writes are kept in memory.
+//! A file that is read and never written: writes stay in memory.
 //!
 //! redb can repair such a file after a crash and can check it, and the file on the disk does not
 //! change.
@@ -13,7 +13,7 @@ use std::{
 use base::locks::lock;
 use redb::{BackendError, StorageBackend};
 
-/// The size of the blocks in which writes are kept.
+/// The size of the blocks of kept writes.
 const BLOCK: u64 = 4_096;
 
 /// A file, and the writes to it.
@@ -28,8 +28,7 @@ pub(super) struct ReadOnlyFile<F> {
 #[derive(Debug)]
 struct Overlay {
     len: u64,
-    /// The number of bytes of the file that can still be seen. The number shrinks when the file is
-    /// cut.
+    /// How many bytes of the file are still visible. The number shrinks when the file is cut.
     of_file: u64,
     blocks: BTreeMap<u64, Vec<u8>>,
 }
@@ -55,7 +54,7 @@ impl<F: StorageBackend> ReadOnlyFile<F> {
         use_overlay(overlay)
     }
 
-    /// The bytes of a block in the file, with zeros behind the end of the file.
+    /// The bytes of a block in the file, with zeros beyond the end of the file.
     fn block_of_file(&self, number: u64, of_file: u64) -> io::Result<Vec<u8>> {
         let mut block = vec![0; BLOCK as usize];
         let len = of_file.saturating_sub(number * BLOCK).min(BLOCK);
@@ -194,7 +193,7 @@ mod tests {
         assert!(all(&overlay.file) == before);
     }
 
-    /// A file that another process closes at the moment at which this process locks it.
+    /// A file that another process closes at the moment when this process locks it.
     #[derive(Debug)]
     struct FileInUse {
         file: InMemoryBackend,
@@ -244,9 +243,9 @@ mod tests {
         }
     }
 
-    /// The length was read before the lock was there. The last commit of another process had made
-    /// the file longer meanwhile, and the file was reported as damaged, with the advice to restore
-    /// it from a backup.
+    /// The length was read before the file was locked. Meanwhile the last commit of another process
+    /// had made the file longer. So the file was reported as damaged, with the advice to restore it
+    /// from a backup.
     #[test]
     fn a_file_that_grows_until_it_is_locked_is_read_to_its_end() {
         let closed = [[0; 10_000], [2; 10_000]].concat();

@@ -51,7 +51,7 @@ fn asks_disk(path: &Path, at: usize) -> bool {
     disk_bytes() > before
 }
 
-/// Whether the file system of a folder is on a disk, and forgets pages when it is asked to.
+/// Whether the file system of a folder is on a disk, and forgets pages on request.
 fn can_forget(folder: &Path) -> bool {
     let path = folder.join("probe");
     fs::write(&path, vec![1; 8 * MIB]).unwrap();
@@ -62,8 +62,8 @@ fn can_forget(folder: &Path) -> bool {
     was_in_memory && asks_disk(&path, 4 * MIB)
 }
 
-/// After a sync that failed, Linux shows pages that it did not write and will never write. A node
-/// that was started again read those pages.
+/// After a failed sync, Linux shows pages that it did not write and will never write. A node that
+/// was started again read those pages.
 #[tokio::test]
 async fn a_file_that_is_opened_is_read_from_the_disk() {
     let folder = tempfile::tempdir().unwrap();

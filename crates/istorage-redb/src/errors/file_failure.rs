@@ -9,7 +9,7 @@ use redb::{StorageError, TableError, TransactionError};
 pub(crate) const RESTORE: &str =
     "stop the node, check the file with `vvm storage check`, and restore it from a backup";
 
-/// A failure of the file that several callers are told about.
+/// A failure of the file, to be reported to several callers.
 #[derive(Clone, Debug)]
 pub(crate) struct FileFailure {
     kind: ErrorKind,
@@ -56,7 +56,7 @@ impl FileFailure {
         FileFailure::new(ErrorKind::Unavailable, message)
     }
 
-    /// A commit failed. The commit may be on the disk, or not.
+    /// A commit failed. The commit may or may not be on the disk.
     pub(crate) fn outcome_unknown(error: redb::Error) -> FileFailure {
         let message = format!("the commit failed: {}", describe(&error));
         FileFailure { kind: ErrorKind::OutcomeUnknown, message, source: Some(Arc::new(error)) }

@@ -27,7 +27,7 @@ impl std::error::Error for PageError {}
 #[derive(Debug)]
 pub(crate) struct UnreadablePage {
     why: String,
-    /// The page would be behind the end of the file. Some other page must be damaged, because it
+    /// The page would be beyond the end of the file. Some other page must be damaged, because it
     /// points there.
     is_behind_end: bool,
 }
@@ -47,8 +47,8 @@ impl UnreadablePage {
 
 /// Runs a closure that calls redb. redb panics when it meets a page that it cannot understand.
 ///
-/// After a panic the closure's work is given up: a read changes nothing, and after a write the file
-/// is opened again.
+/// A panic gives up the closure's work: a read changes nothing, and after a write the file is
+/// opened again.
 pub(crate) fn catch_page_error<T>(run: impl FnOnce() -> T) -> Result<T, PageError> {
     panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         let text = match payload.downcast::<UnreadablePage>() {

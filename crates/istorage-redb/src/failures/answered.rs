@@ -1,4 +1,4 @@
-//! Writes that are answered when the log has them, and that redb does not have yet.
+//! Writes that are answered because the log has them, while redb does not have them yet.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ async fn a_write_that_redb_fails_to_commit_in_memory_stays_answered() {
 }
 
 /// The file stayed open, because it had no name when the commit failed. The next durable commit
-/// named a place behind the frame of the answered write, so the write was lost.
+/// named a place after the frame of the answered write, so the write was lost.
 #[tokio::test]
 async fn a_file_that_was_moved_when_the_commit_failed_keeps_answered_writes() {
     let mut node = node_without_cache().await;

@@ -1,4 +1,4 @@
-//! A disk that fails, fills up or stands still when a test says so.
+//! A disk that fails, fills up or stands still on command.
 
 use std::{
     cell::Cell,
@@ -27,7 +27,7 @@ pub(super) enum Disk {
     /// This many syncs succeed, and then the disk fails to sync.
     FailsToSyncAfter(usize),
     Full,
-    /// The disk is full, and says nothing: what it has no space for is lost.
+    /// The disk is full, and reports no error: data that finds no space is lost.
     HidesThatItIsFull,
     /// Nothing works, not even opening a file.
     Gone,
@@ -87,7 +87,7 @@ impl Switch {
         self.0.0.lock().unwrap().bad = Some(byte);
     }
 
-    /// Moves a file behind the sync of the log after which the disk fails.
+    /// Moves a file after the sync of the log after which the disk fails.
     pub(super) fn move_after_log_sync(&self, from: &Path, to: &Path) {
         self.0.0.lock().unwrap().moved = Some((from.to_owned(), to.to_owned()));
     }
@@ -114,7 +114,7 @@ impl Switch {
         }
     }
 
-    /// The number of times that a file was opened.
+    /// How often a file was opened.
     pub(super) fn opened(&self) -> usize {
         self.0.0.lock().unwrap().opened
     }

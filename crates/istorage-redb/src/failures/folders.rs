@@ -1,9 +1,9 @@
-//! Folders in which the user has too few rights.
+//! Folders where the user lacks rights.
 
 use super::*;
 
-/// Both ways to make the file say what the operation on the folder lacks, and so does a later
-/// opening.
+/// Both ways to make the file report the right that the operation on the folder lacks, and so does
+/// a later opening.
 #[test]
 fn a_folder_without_rights_is_reported_with_advice_for_the_folder() {
     for (denied, advice) in [
@@ -31,9 +31,8 @@ fn a_folder_without_rights_is_reported_with_advice_for_the_folder() {
     }
 }
 
-/// A sync of the folder failed when a segment of the log got its name. Without the end of the
-/// driver, the next sync of the folder counts: after the first one the name may be lost all the
-/// same.
+/// A sync of the folder failed when a segment of the log got its name. If the driver did not end,
+/// it would trust the next sync of the folder, but the failed one may have lost the name.
 #[tokio::test]
 async fn a_failed_sync_of_the_folder_of_an_open_file_ends_the_driver() {
     let mut node = Node::start().await;

@@ -4,7 +4,7 @@ use tck::trial::finding_of;
 
 use super::{disk::HIDES_FULL, *};
 
-/// A value for which the log has no space left on a full disk.
+/// A value that is too large for the log's space on a full disk.
 fn large() -> Bytes {
     Bytes::from(vec![1; 400_000])
 }

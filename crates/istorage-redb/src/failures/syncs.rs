@@ -5,7 +5,7 @@ use super::*;
 /// The last sync of a durable commit is the one that begins the new segment of the log. When that
 /// sync failed, the driver looked for the former segment under the name of the new one, and took
 /// the log for removed. Then it did not close the file: it refused all writes, and went on to
-/// answer reads by a time that was not in the file. A lease that had expired was seen again when
+/// answer reads by a time that was not in the file. So a lease that had expired appeared again when
 /// another driver opened the file.
 #[tokio::test]
 async fn each_sync_of_a_durable_commit_that_fails_ends_the_driver_and_its_reads() {

@@ -1,4 +1,4 @@
-//! Tests of pages that cannot be read, and of a disk of which nothing can be read.
+//! Tests of pages that cannot be read, and of a disk where nothing can be read.
 
 use super::*;
 
@@ -32,8 +32,7 @@ impl Node {
     }
 }
 
-/// After one read that failed, redb answers nothing any more: one bad sector made every row
-/// unavailable.
+/// After one failed read, redb answers nothing any more: one bad sector made every row unavailable.
 #[tokio::test]
 async fn a_page_that_cannot_be_read_fails_the_calls_on_its_rows_and_no_others() {
     let node = Node::with_a_bad_sector().await;

@@ -1,4 +1,4 @@
-//! The contents of a file: whether this driver made it, and the state with which the writer starts.
+//! The contents of a file: whether this driver made it, and the starting state of the writer.
 
 use std::{collections::HashMap, path::Path};
 
@@ -15,10 +15,10 @@ use crate::{
     time::Moment,
 };
 
-/// The state of the file with which the writer starts.
+/// The state of the file when the writer starts.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// Every keyspace, with the moment at which its first row expires.
+    /// Every keyspace, and when its first row expires.
     pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
     /// The highest time of the file so far.
     pub(crate) time: Option<Moment>,
@@ -98,7 +98,7 @@ fn keyspaces(
     Ok(keyspaces)
 }
 
-/// The moment at which the first row of a keyspace expires.
+/// When the first row of a keyspace expires.
 fn first_expiry(database: &impl ReadableDatabase, keyspace: &Keyspace) -> Result<Option<Moment>> {
     let first = read(database, |txn| {
         let expiry = txn.open_table(keyspace.expiry())?;

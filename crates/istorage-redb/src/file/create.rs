@@ -88,7 +88,7 @@ impl StorageFile {
         Ok(made)
     }
 
-    /// The name of a file that is being made.
+    /// The name of the file while it is being made.
     fn new_name(&self, unique: u64) -> PathBuf {
         let mut name = self.path().as_os_str().to_owned();
         name.push(format!("{NEW}{unique:016x}"));

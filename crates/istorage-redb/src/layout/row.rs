@@ -29,7 +29,7 @@ impl FileRowKind {
         }
     }
 
-    /// The moment at which the row expires.
+    /// When the row expires.
     pub(crate) fn expires(self) -> Option<Moment> {
         match self {
             FileRowKind::Conditional { expires } | FileRowKind::Ordered { expires, .. } => expires,
@@ -104,7 +104,7 @@ impl<'a> FileRow<'a> {
         !matches!(self.kind, FileRowKind::Ordered { .. })
     }
 
-    /// Whether the row has not expired. A row is absent from exactly its moment of expiry on.
+    /// Whether the row has not expired. A row is absent from its exact moment of expiry on.
     pub(crate) fn is_live(self, now: Moment) -> bool {
         self.kind.expires().is_none_or(|at| now < at)
     }
@@ -136,7 +136,7 @@ impl fmt::Display for RowDamage {
 /// The length of a checksum.
 const SUM: usize = 4;
 
-/// The CRC-32 of a key and of the bytes behind it.
+/// The CRC-32 of a key and of the bytes after it.
 pub(crate) fn checksum(key: &[u8], row: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(key);

@@ -2,7 +2,7 @@
 //!
 //! An effect is a row or an entry as it is after the write, so a replay judges no condition and no
 //! time again. Effects are `[u8 kind][u32 length][bytes]`. The effect of a row that is put has a
-//! second length with its bytes. The effects behind the name of a keyspace are in that keyspace.
+//! second length with its bytes. The effects after the name of a keyspace are in that keyspace.
 
 use std::cell::RefCell;
 

@@ -24,8 +24,8 @@ pub(crate) struct LogSizes {
     pub(crate) segment: u64,
     /// Larger effects are not logged: their transaction is committed durably.
     pub(crate) effects: usize,
-    /// The number of bytes by which a file grows. The disk gives space to all of them, so that it
-    /// cannot be full when a frame is written, and so that a sync writes nothing but the frame.
+    /// How many bytes a file grows by. The disk allocates all of them, so it cannot be full when a
+    /// frame is written, and a sync writes nothing but the frame.
     pub(crate) growth: u64,
 }
 
@@ -109,7 +109,7 @@ impl LogFiles {
         effects <= self.sizes.effects && end <= self.sizes.segment
     }
 
-    /// Begins the segment behind `last` with an empty frame. The frame and the name of its file are
+    /// Begins the segment after `last` with an empty frame. The frame and the name of its file are
     /// on the disk afterwards.
     pub(super) fn begin_segment(&self, last: &LogPosition) -> Result<NextSegment, FileFailure> {
         let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
@@ -150,7 +150,7 @@ impl LogFiles {
 
     /// Grows a file by zeros. Returns whether it has grown: then it must be synced.
     ///
-    /// Space that is only reserved would be marked as used by each sync that fills it, which costs
+    /// If the space were only reserved, each sync that fills it would mark it as used, which costs
     /// a second write to the disk.
     fn grow(&self, segment: &LogFile, end: u64) -> io::Result<bool> {
         let LogFile { file, .. } = segment;
@@ -165,7 +165,8 @@ impl LogFiles {
         Ok(true)
     }
 
-    /// Writes and syncs a frame behind `last`. After an error the frame may be in the log, or not.
+    /// Writes and syncs a frame after `last`. After an error the frame may or may not be in the
+    /// log.
     pub(super) fn append(
         &self,
         segment: &LogFile,
@@ -180,7 +181,7 @@ impl LogFiles {
         })
     }
 
-    /// Syncs the segment of a position, if there is its file.
+    /// Syncs the segment of a position, if its file exists.
     pub(super) fn sync_segment(&self, last: &LogPosition) -> Result<(), FileFailure> {
         let path = self.path(last.segment);
         let synced = match self.disk.log(path, OpenMode::Existing) {

@@ -2,11 +2,11 @@
 //!
 //! A frame is `[magic][u32 length of the payload][u64 log][u64 segment][u64 number][u32 checksum of
 //! the frame before][payload][u32 checksum]`, filled up with zeros to whole sectors. Numbers are
-//! big endian. The checksum is the CRC-32 of all bytes in front of it.
+//! big endian. The checksum is the CRC-32 of all bytes before it.
 //!
-//! Frames begin at bounds of sectors. So a reader finds a frame behind damaged bytes, although the
-//! length of the damaged frame is lost, and a write of a frame never rewrites a sector of an
-//! earlier frame.
+//! Frames begin at bounds of sectors. So a reader finds a frame after damaged bytes, even if the
+//! length of the damaged frame is lost, and writing a frame never rewrites a sector of an earlier
+//! frame.
 
 use std::ops::Range;
 
@@ -15,14 +15,14 @@ use super::LogPosition;
 /// The alignment of frames: the unit that a disk writes whole or not at all.
 pub(super) const SECTOR: usize = 512;
 const MAGIC: [u8; 4] = *b"VVML";
-/// The number of bytes in front of the payload.
+/// The number of bytes before the payload.
 const HEAD: usize = 36;
 const CHECKSUM: usize = 4;
 
 /// A frame that was read and is intact.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// The place behind the frame.
+    /// The place after the frame.
     pub(super) position: LogPosition,
     /// The checksum of the frame before.
     pub(super) before: u32,
@@ -35,7 +35,7 @@ pub(super) fn frame_len(payload: usize) -> usize {
     (HEAD + payload + CHECKSUM).next_multiple_of(SECTOR)
 }
 
-/// Makes the frame that follows `last`. Returns the place behind the frame, and its bytes.
+/// Makes the frame that follows `last`. Returns the place after the frame, and its bytes.
 pub(super) fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8>) {
     let len = frame_len(payload.len());
     let mut bytes = Vec::with_capacity(len);
@@ -58,8 +58,8 @@ pub(super) fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8
 /// Reads the frame of a log that begins at `at` of a segment. `None` if there is no intact frame of
 /// this log.
 ///
-/// The checksum is computed only for a head with the number of the log, which callers do not know.
-/// So no value in old frames costs more than a comparison.
+/// The checksum is computed only for a head with the number of the log, which the writers of rows
+/// do not know. So a value in old frames that looks like a frame costs no more than a comparison.
 pub(super) fn parse(segment: &[u8], at: usize, log: u64) -> Option<Frame> {
     let bytes = segment.get(at..)?;
     let (head, rest) = bytes.split_at_checked(HEAD)?;

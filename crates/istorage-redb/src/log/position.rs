@@ -2,19 +2,19 @@
 
 use crate::layout::checksum;
 
-/// A place behind a frame of the log. The file holds the effects of all frames in front of the
-/// place that it names.
+/// A place after a frame of the log. The file holds the effects of all frames before the place that
+/// it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPosition {
     /// The number of the log. Each file has a log of its own.
     pub(crate) log: u64,
-    /// The segment in which the frame is.
+    /// The segment of the frame.
     pub(crate) segment: u64,
     /// The number of the frame in the whole log.
     pub(crate) number: u64,
     /// The checksum of the frame.
     pub(crate) checksum: u32,
-    /// The first byte behind the frame in its segment.
+    /// The first byte after the frame in its segment.
     pub(crate) end: u64,
 }
 

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::errors::{self, FileFailure};
 
-/// The size of the effects that one transaction of a replay does, at least.
+/// The least size of the effects that one transaction of a replay does.
 const REPLAY_BYTES: usize = 1 << 20;
 
-/// The frames behind the state of a file, all intact.
+/// The frames after the state of a file, all intact.
 #[derive(Debug)]
 pub(crate) struct LogTail {
     segment: Vec<u8>,
-    /// The place behind each frame, and the place of its effects in the segment.
+    /// The place after each frame, and the place of its effects in the segment.
     frames: Vec<(LogPosition, Range<usize>)>,
     last: LogPosition,
 }
@@ -29,8 +29,8 @@ impl LogTail {
     ///
     /// # Errors
     /// `Corrupt` if the log does not have the frame that the state names, or if a frame is damaged
-    /// although a later one is intact. The last frame of a log may be cut off by a crash, and was
-    /// not acknowledged then. So a damaged last frame cannot be told apart, and ends the log.
+    /// although a later one is intact. A crash may cut off the last frame of a log, which was not
+    /// acknowledged then. A damaged last frame looks the same, so it ends the log.
     pub(crate) fn read(files: &LogFiles, state: &LogState) -> Result<LogTail> {
         let LogState { position: named, is_closed } = *state;
         let path = files.path(named.segment);
@@ -39,7 +39,7 @@ impl LogTail {
             None if is_closed => return Ok(LogTail::empty(named)),
             None => return Err(errors::missing_log(path)),
         };
-        // The frames in front of the named one are in the file.
+        // The frames before the named one are in the file.
         let mut places = (0..segment.len().min(named.end as usize)).step_by(SECTOR);
         let is_named =
             |at| frame::parse(&segment, at, named.log).is_some_and(|frame| frame.position == named);
@@ -68,7 +68,7 @@ impl LogTail {
         LogTail { segment: Vec::new(), frames: Vec::new(), last }
     }
 
-    /// The place behind the last frame.
+    /// The place after the last frame.
     pub(crate) fn last(&self) -> LogPosition {
         self.last
     }
@@ -94,8 +94,8 @@ impl LogTail {
     }
 }
 
-/// The place of an intact frame of the segment behind its last frame. Such a frame was written
-/// after a frame that is not intact any more.
+/// The place of an intact frame of the segment after its last frame. Such a frame was written after
+/// a frame that is no longer intact.
 fn later_frame(segment: &[u8], last: &LogPosition) -> Option<usize> {
     let behind = (last.end as usize..segment.len()).step_by(SECTOR);
     behind.into_iter().find(|at| {
@@ -106,7 +106,7 @@ fn later_frame(segment: &[u8], last: &LogPosition) -> Option<usize> {
     })
 }
 
-/// Whether a later storage file has named a segment behind this one. A crash leaves at most the
+/// Whether a later storage file has named a segment after this one. A crash leaves at most the
 /// first frame of such a segment.
 fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
     let next = files.read(named.segment + 1)?;

@@ -3,10 +3,10 @@
 //!
 //! At a power failure a part of the data that is not synced is lost. Each sector of 512 bytes is as
 //! one of the writes since the last sync left it, or as it was synced. The length of a file is any
-//! length that it had since then. Of the changes of names that are not synced, each may be lost.
-//! The others are done in their order.
+//! length that it had since then. Each change of a name that is not synced may be lost. The others
+//! are done in their order.
 //!
-//! As on Linux, a sync that fails was the last attempt to write the data that was not synced. The
+//! As on Linux, a failed sync was the last attempt to write the data that was not synced. The
 //! sectors that did not reach the disk count as written: no later sync writes them. Reads show all
 //! of them, from the cache of the system, until the cache is forgotten or the power is lost.
 
@@ -90,11 +90,11 @@ struct State {
     /// The names as calls see them, with all changes that are not synced.
     names: BTreeMap<PathBuf, Id>,
     locks: Vec<Lock>,
-    /// The number of times that a file was opened.
+    /// How often a file was opened.
     opened: usize,
     sync: Sync,
-    /// One write in this many fails, because the disk is full, and so does one growth of a file.
-    /// `None` if none fails.
+    /// One write in this many fails because the disk is full, and so does one growth of a file in
+    /// this many. `None` if none fails.
     writes_fail_one_in: Option<u64>,
     /// Whether the cache of a file is kept when a driver wants it forgotten.
     keeps_cache: bool,
@@ -430,7 +430,7 @@ impl SimFile {
     }
 }
 
-/// Releases the locks of a file when it is closed, also at the end of its process.
+/// Releases the locks of a file when it is closed, even by the end of its process.
 impl Drop for SimFile {
     fn drop(&mut self) {
         self.unlock(|_| true);

@@ -13,7 +13,7 @@ pub(super) type Changes = Vec<(RowKey, Option<u64>)>;
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) changes: Changes,
-    /// The moment of the disk at which the call was answered; `None` if the call failed.
+    /// The moment of the disk when the call was answered; `None` if the call failed.
     pub(super) done: Option<usize>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Step {
     /// The time of all calls of the step.
     pub(super) time: Duration,
     pub(super) calls: Vec<Call>,
-    /// The moment at which all calls were answered and their outcomes were known.
+    /// The moment when all calls were answered and their outcomes were known.
     pub(super) ended: usize,
     /// The rows that were stored at that moment.
     pub(super) after: Rows,
@@ -33,8 +33,8 @@ pub(super) struct Step {
 /// The steps that were done on a disk.
 #[derive(Debug)]
 pub(super) struct History {
-    /// The moment at which the file was open. `start` and `before` are the time and the stored rows
-    /// of that moment.
+    /// The moment when the file was open. `start` and `before` are the time and the stored rows of
+    /// that moment.
     pub(super) opened: usize,
     pub(super) start: Duration,
     pub(super) before: Rows,
@@ -42,7 +42,7 @@ pub(super) struct History {
     pub(super) leases: Leases,
 }
 
-/// The time until which each lease lives at least, by the number of the call that wrote it.
+/// Until when each lease lives at least, by the number of the call that wrote it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases(pub(super) BTreeMap<u64, Duration>);
 
@@ -52,8 +52,8 @@ impl Leases {
         self.0.get(&call).is_some_and(|until| *until <= time)
     }
 
-    /// Whether all rows that must be there at this time are found, and no others. A lease that was
-    /// over may be seen once more after a power failure.
+    /// Whether all rows that must be there at this time are found, and no others. An expired lease
+    /// may appear once more after a power failure.
     pub(super) fn allow(&self, rows: &Rows, found: &Rows, time: Duration) -> bool {
         let is_right = |(key, call): (&RowKey, &u64)| match rows.get(key) {
             Some(there) => there == call,
@@ -79,7 +79,7 @@ impl History {
         self.leases.allow(rows, found, time)
     }
 
-    /// The number of leases that were stored in one step and over and gone in the next.
+    /// How many leases were stored after one step, and were over and gone after the next.
     pub(super) fn expired(&self) -> usize {
         let pairs = self.steps.iter().zip(self.steps.iter().skip(1));
         let gone = pairs.flat_map(|(before, step)| {

@@ -28,8 +28,8 @@ pub(crate) struct Page {
     pub(crate) rest: Option<Range>,
 }
 
-/// Reads a page. If a row is damaged, the rows in front of it are the page. The next page begins
-/// with the damaged row and fails.
+/// Reads a page. If a row is damaged, the page has the rows before it. The next page begins with
+/// the damaged row and fails.
 pub(super) fn read(
     table: &RowTable,
     keyspace: &Keyspace,
@@ -83,13 +83,13 @@ fn read_rows(
     while let Some((key, row)) = rows.next().map_err(failed)? {
         let key = key.value();
         if is_behind(key) {
-            // A wrong key may be too high, and the range goes on behind it.
+            // A wrong key may be too high, and the range goes on after it.
             search::check_key(key, row.value()).map_err(failed)?;
             break;
         }
         let stored = keyspace.parse_row(key, row.value())?;
         let ccols = Bytes::copy_from_slice(layout::ccols(pkey, key));
-        // A page that lies in the place of another page has whole rows with right checksums. Only
+        // A page that took the place of another page has whole rows with right checksums. Only
         // their keys show the damage.
         let is_next = part.last.as_ref().is_none_or(|last| *last < ccols);
         if !(is_next && key >= &from[..]) {

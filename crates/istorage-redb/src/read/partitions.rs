@@ -13,15 +13,15 @@ use crate::{
     search,
 };
 
-/// The steps of a page, and the bytes of keys at which it ends.
+/// A page ends after this many steps, or at this many bytes of keys.
 const PAGE_STEPS: usize = 1_000;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// A part of the keys that are asked for.
+/// A part of the requested keys.
 #[derive(Debug)]
 pub(crate) struct PartitionPage {
     pub(crate) pkeys: Vec<Bytes>,
-    /// The key of a row from which the next page begins, if the page did not reach the end.
+    /// The key of the row where the next page begins, if the page did not reach the end.
     pub(crate) rest: Option<Vec<u8>>,
 }
 

@@ -15,15 +15,15 @@ use crate::{
 /// file again.
 const REMEMBERED: usize = 1_024;
 
-/// The time for which remembered rows are refused after a write of one of them failed.
+/// How long remembered rows are refused after a write of one of them failed.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The rows of which the last write failed because redb could not go on.
+/// The rows whose last write failed because redb could not go on.
 ///
-/// After such a failure the file is opened again, and all writes wait meanwhile. Therefore later
-/// writes of these rows are refused without a call to redb. The disk may have recovered, so one
-/// request that writes such rows is tried every [`PAUSE`]. If the request succeeds, its rows are
-/// forgotten, and the next request is tried at once.
+/// After such a failure the file is opened again, and all writes wait meanwhile. So later writes of
+/// these rows are refused without a call to redb. The disk may have recovered, so one request that
+/// writes such rows is tried every [`PAUSE`]. If the request succeeds, its rows are forgotten, and
+/// the next request is tried at once.
 ///
 /// A request may write two damaged rows, succeed at the first and fail at the second. So the rows
 /// of a tried request are forgotten only when its group is written. If only the second row were
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct DamagedRows {
     rows: HashMap<Row, String>,
-    /// The time from which the next request is tried. `None` means at once.
+    /// When the next request may be tried. `None` means at once.
     next_trial: Option<Instant>,
     /// The rows of the request that is being tried. Meanwhile they are not in `rows`.
     trying: Vec<(Row, String)>,

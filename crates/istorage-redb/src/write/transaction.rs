@@ -95,13 +95,13 @@ impl WriterThread {
     ///
     /// The requests are answered as soon as the log has their effects: nothing that fails later
     /// takes them back. Snapshots wait from the first answer until redb has the effects, so they
-    /// show every write that was answered before they began. In a version without this wait, a
-    /// caller reads its own write, and the snapshot is older than the write.
+    /// show every write that was answered before they began. Without this wait, a caller reads
+    /// after its own write, and gets a snapshot that is older than the write.
     ///
     /// If redb then fails to commit, the open file lacks answered writes, and takes no calls until
     /// it is opened again. A simpler version leaves it open while it has no name. An operator moves
     /// the file away and back, and the commit fails meanwhile; the next group begins a segment, and
-    /// its durable commit names a place behind the frame of the answered writes. So these writes
+    /// its durable commit names a place after the frame of the answered writes. So these writes
     /// would be lost.
     fn commit(
         &mut self,

@@ -142,8 +142,8 @@ impl WriterThread {
 
     /// Commits durably before the file is closed, so that the file needs no log.
     ///
-    /// If rows are left that expire, the commit has the time. Otherwise the time would go back to
-    /// the time of the last write of such a row, and the rows would live longer.
+    /// If the file still has rows that expire, the commit has the time. Otherwise the time would go
+    /// back to that of the last write of such a row, and the rows would live longer.
     pub(super) fn close_in_order(&mut self) {
         let (now, has_expiring) =
             (self.time.now(), self.keyspaces.values().any(|(_, next)| next.is_some()));
@@ -190,8 +190,8 @@ impl WriterThread {
             let file = self.file.path().display();
             tracing::error!(%file, error = %failure, "the storage file failed; each write opens it again");
         }
-        // A file that has no name any more must stay open: after closing, nobody could bring the
-        // file back.
+        // A file that has lost its name must stay open: after closing, nobody could bring the file
+        // back.
         let is_log_missing = self.log.as_ref().is_some_and(|log| !log.is_in_place());
         if !self.file.is_missing() && !is_log_missing {
             self.reopen();

@@ -11,7 +11,7 @@ use crate::{
 const GROUP_REQUESTS: usize = 1_024;
 const GROUP_BYTES: usize = 16 << 20;
 
-/// The jobs in the order in which they are done: first the urgent ones, each kind as it came.
+/// The jobs in the order of their work: first the urgent ones, each kind in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct WaitingJobs(VecDeque<WriteJob>);
 
@@ -21,7 +21,7 @@ impl WaitingJobs {
         self.0.insert(at, job);
     }
 
-    /// The number of urgent jobs, which stand in front of the others.
+    /// The number of urgent jobs, which come before the others.
     fn urgent(&self) -> usize {
         self.0.iter().position(|job| !is_urgent(job)).unwrap_or(self.0.len())
     }
@@ -34,10 +34,10 @@ impl WaitingJobs {
         self.0.len()
     }
 
-    /// Takes the requests that are written together with `first`: those that wait, up to the first
-    /// job of another kind. Urgent ones that came after it are written before it. An urgent one
-    /// waits for no large group: its group goes into one frame of the log, and is answered before
-    /// redb writes pages.
+    /// Takes the requests to write together with `first`: those that wait, up to the first job of
+    /// another kind. Urgent requests that came after `first` are written before it. An urgent
+    /// request waits for no large group: its group goes into one frame of the log, and is answered
+    /// before redb writes pages.
     pub(super) fn take_group(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
         let urgent = self.urgent();
         let at = if first.place.is_urgent { 0 } else { urgent };
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// The groups in which some requests are written, if all of them wait.
+    /// The groups that some requests are written in, if all of them wait.
     fn groups(requests: &[NamedWrite]) -> Vec<Vec<&'static str>> {
         let (places, mut waiting) = (QueuePlaces::new(), WaitingJobs::default());
         for each in requests {
@@ -128,7 +128,7 @@ mod tests {
         group.iter().map(|request| name(request).unwrap().0).collect()
     }
 
-    /// A renewed lease was answered only when the large write behind it was on the disk, too: a
+    /// A renewed lease was answered only when the large write after it was on the disk, too: a
     /// group with so many bytes is committed durably, which takes the disk long.
     #[test]
     fn a_lease_is_written_with_small_requests_only() {

@@ -1,6 +1,6 @@
 //! Tests of the log: what is opened after a crash, and which logs are refused.
 //!
-//! A crash is a copy of the files of an open driver at a moment at which no call is under way.
+//! A crash is a copy of the files of an open driver at a moment when no call is under way.
 
 #![allow(clippy::unwrap_used)]
 
@@ -101,7 +101,7 @@ async fn crashed_with_rows(rows: u32) -> (tempfile::TempDir, PathBuf, Vec<usize>
     (crashed, log, frames)
 }
 
-/// The place of the first value behind a place in a file of the log.
+/// The place of the first value after a place in a file of the log.
 fn value_behind(log: &Path, at: usize) -> usize {
     let bytes = fs::read(log).unwrap();
     at + bytes[at..].windows(5).position(|bytes| bytes == b"value").unwrap()
@@ -157,8 +157,8 @@ async fn large_writes_and_full_segments_are_there_after_a_crash() {
     assert_eq!(crashed.rows().await, (0..33).collect::<Vec<_>>());
 }
 
-/// A keyspace is made durably, and so is the write for which a segment has no room. Between these,
-/// frames alone make writes durable.
+/// Making a keyspace is a durable commit, and so is a write that a segment has no room for. Between
+/// these, frames alone make writes durable.
 #[test]
 fn only_durable_commits_are_reported() {
     let recorder = DebuggingRecorder::new();
@@ -351,7 +351,7 @@ async fn a_damaged_frame_in_front_of_an_intact_one_is_refused_with_its_place() {
     refused(crashed, &[&place, log.to_str().unwrap()]).await;
 }
 
-/// The last frame of a log may be cut off by a crash. No call was answered then.
+/// A crash may cut off the last frame of a log. No call was answered then.
 #[tokio::test]
 async fn a_last_frame_that_is_not_intact_ends_the_log() {
     let (crashed, log, frames) = crashed_with_rows(4).await;

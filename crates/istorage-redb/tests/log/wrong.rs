@@ -1,8 +1,8 @@
 //! Mistakes of a driver with its log. Each of them must be found.
 //!
 //! The code that reads the log is private to the driver. So a defect changes the files before the
-//! driver opens them, in such a way that the right code does what the wrong code would do: a reader
-//! that stops early finds no later frames, and a reader that checks nothing finds nothing wrong.
+//! driver opens them, to make the right code do what the wrong code would do: a reader that stops
+//! early finds no later frames, and a reader that checks nothing finds nothing wrong.
 
 use std::{cell::Cell, fs, path::Path};
 
@@ -17,7 +17,7 @@ use super::{
     frames::{NAMES, lose_frames_from, places},
 };
 
-/// The number of bytes of a frame in front of its payload.
+/// The number of bytes of a frame before its payload.
 const HEAD: usize = 36;
 
 /// A mistake of the driver.

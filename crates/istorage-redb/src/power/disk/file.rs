@@ -55,7 +55,7 @@ impl PlatterFile {
     }
 
     pub(super) fn cut(&mut self, len: usize) {
-        // If the file grows again, the bytes behind its end read as zeros.
+        // If the file grows again, the bytes after its old end read as zeros.
         for number in len / SECTOR..self.seen.len().div_ceil(SECTOR) {
             let mut zeroed = sector(&self.seen, number);
             let kept = len.saturating_sub(number * SECTOR).min(SECTOR);

@@ -154,7 +154,7 @@ fn a_lock_of_one_open_file_is_refused_to_another_until_the_first_is_closed() {
     assert!(one.try_lock_range(tail, all).unwrap());
     assert!(!other.try_lock_range(all, all).unwrap());
     assert!(!other.try_lock_shared_range(all, tail).unwrap());
-    assert!(other.try_lock_range(all, Bound::Excluded(10)).unwrap(), "the bytes in front of it");
+    assert!(other.try_lock_range(all, Bound::Excluded(10)).unwrap(), "the bytes before it");
     one.unlock_range(tail, all).unwrap();
     assert!(one.try_lock_shared_range(tail, all).unwrap());
     assert!(other.try_lock_shared_range(tail, all).unwrap());
