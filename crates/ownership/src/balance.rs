@@ -1,27 +1,28 @@
 //! The wishes of a node: which partitions it tries to take, asks for, and gives away.
 //!
-//! The module does no I/O, and has no clock and no task. A plan that is wrong costs time, or a move
-//! too many. It never costs an owner too many: the [`OwnershipEngine`](crate::OwnershipEngine)
-//! keeps every change safe.
+//! The module does no I/O, and has no clock and no task. A wrong plan costs time, or an unneeded
+//! move. It never makes a second owner: the [`OwnershipEngine`](crate::OwnershipEngine) keeps every
+//! change safe.
 //!
 //! All nodes plan from the same rows by the same rules. So they agree without messages as soon as
-//! they see the same. The *load* of a node is the number of partitions that it owns by the
-//! ownership rows. A *candidate* is a node that is ready, whose lease is living, and whose
-//! heartbeat rose within the last 3 seconds. The node itself is a candidate if it is ready, even if
-//! its own heartbeat could not be written. Otherwise a table that refuses writes would leave no
-//! candidate at all. A candidate is *steady* unless it was started 3 times within 10 minutes, or
-//! the incarnation of its address changed 3 times within 10 minutes.
+//! they see the same rows. The *load* of a node is the number of partitions that it owns by the
+//! ownership rows. A *candidate* is a node that is ready, whose lease exists, and whose heartbeat
+//! rose within the last 3 seconds. The node itself is a candidate if it is ready, even if its own
+//! heartbeat could not be written. Otherwise a table that refuses writes would leave no candidate
+//! at all. A candidate is *steady* unless it was started 3 times within 10 minutes, or the
+//! incarnation of its address changed 3 times within 10 minutes.
 //!
 //! # Free partitions
 //!
 //! A partition is free if its row names no owner, or an owner without a lease. Free partitions are
-//! dealt out in the order of their ids, each to the candidate with the lowest load, counting those
-//! dealt before. The best candidate takes the partition at once. The next one waits a second, the
-//! others 2 or 3, and all but the best one wait up to half a second more, by a seed. So a partition
-//! is taken even if the best candidate does not take it.
+//! dealt out in the order of their ids, each to the candidate with the lowest load. The load
+//! includes the partitions dealt before. The best candidate takes the partition at once. The next
+//! one waits a second, the others 2 or 3, and all except the best one wait up to half a second
+//! more, by a seed. So a partition is taken even if the best candidate does not take it.
 //!
-//! A candidate that is not steady, or has refused the partition, comes last, and is not left out:
-//! it is better than no owner. A node that has refused a partition tries again after a minute.
+//! A candidate that is not steady, or has refused the partition, comes last. It is not left out,
+//! because it is better than no owner. A node that has refused a partition tries again after a
+//! minute.
 //!
 //! # Moves
 //!
@@ -29,20 +30,20 @@
 //! one, as long as these differ by more than 1. Each move lowers the sum of the squares of the
 //! loads, so the moves end. The successor publishes up to [`MOVES`] moves of its plan as wishes in
 //! its member row. The owner gives up to [`MOVES`] partitions at a time, and only if its own plan
-//! names the same moves. So two nodes that see something else do not move anything.
+//! names the same moves. So two nodes that see different rows move nothing.
 //!
 //! Nothing moves within 10 seconds after the steady candidates changed, or while a partition has
 //! been free or recovering for less than a minute. A partition that nobody takes for a minute, or
 //! that no node can run, does not stop the moves of others.
 //!
-//! A [`MoveOrder`] of an operator needs neither wishes nor the 10 seconds, and is done also while
+//! A [`MoveOrder`] of an operator needs neither wishes nor the 10 seconds, and is done even while
 //! moves are paused. Afterwards the loads are evened out again, unless moves are paused.
 //!
 //! # Refused partitions
 //!
 //! An owner that cannot start a partition names it in its member row as refused. It gives the
 //! partition to the candidate with the lowest load among those that can run it and have not refused
-//! it, also while moves are paused. If there is none, the owner goes on trying.
+//! it, even while moves are paused. If there is none, the owner goes on trying.
 //!
 //! # Drain
 //!
@@ -53,16 +54,16 @@
 //!
 //! The node gives nothing up, because its successors may be dead. The node takes nothing either,
 //! because it does not know which nodes live: it would take the shares of others, and they would
-//! move back. That costs no time, because a take reads rows and leases from the same storage, which
-//! did not answer.
+//! move back. This costs no time, because a take reads rows and leases from the same storage, which
+//! does not answer.
 //!
 //! # The host
 //!
 //! The host calls [`Balancer::plan`] after each read and at least once a second, and passes the
 //! result to the engine. It writes the member row once a second, and at once if the wishes or
-//! `is_recovering` differ. It reads again at once after a partition came or left. A host that
-//! asks a successor whether it is there, before it stops a partition, tells the balancer by
-//! [`Balancer::successor_failed`] if there is no answer.
+//! `is_recovering` differ. It reads again at once after a partition came or left. Before it stops a
+//! partition, a host may ask the successor whether it is there. If there is no answer, the host
+//! tells the balancer with [`Balancer::successor_failed`].
 
 mod cluster;
 mod deal;
@@ -92,22 +93,21 @@ pub const MOVES: usize = 8;
 pub const DRAINS: usize = 4;
 
 /// The waits of balancing. All nodes of a cluster use the [default](BalanceTimes::default);
-/// simulations use others to show what each wait is good for.
+/// simulations use others to show why each wait is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct BalanceTimes {
-    /// A view is too old after this time, and so is a heartbeat.
+    /// After this time a view is too old, and so is a heartbeat.
     pub fresh: Duration,
-    /// Nothing moves so long after the steady candidates changed.
+    /// How long nothing moves after the steady candidates changed.
     pub quiet: Duration,
-    /// A node does not take or want a partition so long after it has given the partition away.
+    /// How long a node does not take or want a partition that it has given away.
     pub not_back: Duration,
 }
 
-/// A view of the cluster, and the heartbeat of a node, say nothing about the present after this
-/// time.
+/// How long a view of the cluster, or the heartbeat of a node, is fresh.
 pub const FRESH: Duration = Duration::from_secs(3);
 
-/// A node that did not answer is no successor for this time.
+/// How long a node that did not answer cannot be a successor.
 const NO_ANSWER: Duration = Duration::from_secs(5);
 
 impl Default for BalanceTimes {
@@ -127,9 +127,9 @@ pub struct Balancer {
     /// The partitions that this node was giving away, or began to, at the last plan.
     giving: BTreeSet<PartitionId>,
     /// The partitions that this node gives away, or did until just now. The time is that of the
-    /// first plan at which the partition had left, or until then that of the last plan.
+    /// first plan after the partition had left, or until then that of the last plan.
     given: BTreeMap<PartitionId, Instant>,
-    /// The nodes that did not answer, and the time until which they are no successors.
+    /// The nodes that did not answer, and until when they cannot be successors.
     unanswered: BTreeMap<Incarnation, Instant>,
     is_hurried: bool,
 }
@@ -141,8 +141,8 @@ pub struct ClusterSight<'a> {
     /// their rows make no sense.
     pub partitions: &'a BTreeSet<PartitionId>,
     /// The ownership rows, as [`OwnershipEngine::rows`](crate::OwnershipEngine::rows) has them: no
-    /// epoch falls. A plain read alone may show a former row of this node, so that the node asks
-    /// for a partition too many.
+    /// epoch falls. A plain read alone may show a former row of this node, and then the node would
+    /// ask for too many partitions.
     pub rows: &'a OwnerRowsView,
     /// The partitions that this node has begun to give up, as
     /// [`OwnershipEngine::giving`](crate::OwnershipEngine::giving) has them.
@@ -155,7 +155,7 @@ pub struct ClusterSight<'a> {
     pub orders: &'a [MoveOrder],
     /// Whether an operator has paused the moves that even out the loads.
     pub is_paused: bool,
-    /// The time at which the oldest of these reads was sent.
+    /// When the oldest of these reads was sent.
     pub read_at: Instant,
 }
 
@@ -170,14 +170,14 @@ pub struct MoveOrder {
     pub to: MemberId,
 }
 
-/// The wishes of a node at one time.
+/// The wishes of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BalancePlan {
-    /// The free partitions to take now. They are named again until their rows have an owner.
+    /// The free partitions to take now. Each plan names them again until their rows have an owner.
     pub take: Vec<PartitionId>,
     /// The moves to this node that it asks for, to be published in its member row.
     pub wants: BTreeMap<PartitionId, OwnerEpoch>,
-    /// The partitions to begin to give up now. They are named again until the node has begun.
+    /// The partitions to begin to give up now. Each plan names them again until the node has begun.
     pub give_up: Vec<GiveUp>,
 }
 
@@ -216,7 +216,7 @@ impl Balancer {
         self
     }
 
-    /// Tells that a drain must end soon: from now on all partitions are given away at once. It
+    /// Tells that a drain must end soon: from now on all partitions are given away at once. This
     /// holds until the node is no longer draining.
     pub fn hurry(&mut self) {
         self.is_hurried = true;
@@ -229,7 +229,7 @@ impl Balancer {
     }
 
     /// Returns the wishes of this node. `own` is what the node says of itself now, with the wishes
-    /// of the plan before.
+    /// of the previous plan.
     pub fn plan(&mut self, now: Instant, sight: &ClusterSight<'_>, own: &Member) -> BalancePlan {
         self.watch.observe(sight);
         self.unanswered.retain(|_, until| now < *until);

@@ -3,7 +3,7 @@
 //! The module does no I/O, and has no clock and no task. The host does what [`OwnershipAction`]
 //! says, one call at a time, and passes the answer to [`OwnershipEngine::next`]. Meanwhile the host
 //! may tell the engine what the node wants, and which partitions have ended. The engine tells the
-//! host by [`OwnershipNotice`] which partitions to start and to stop.
+//! host with [`OwnershipNotice`] which partitions to start and to stop.
 //!
 //! Invariants:
 //!
@@ -15,14 +15,14 @@
 //!   the partition; B reads the row, and does not know A's lease. So B would take the partition
 //!   while A works. An incarnation in a row was alive before the row was read, and an incarnation
 //!   that was alive and has no lease never leads again.
-//! - A partition is taken only by a read of leases that shows the lease of this node: a wrong clock
-//!   of a server would have expired that one, too.
+//! - A partition is taken only after a read of leases that shows the lease of this node: a wrong
+//!   clock of a server would have expired that lease, too.
 //! - A partition starts at most once under an epoch. A simpler version starts whatever partition
 //!   names this node: the node has stopped a partition, and its handover has no answer; the node
 //!   reads its own name and starts the partition; the handover lands, and the successor starts it,
 //!   too. So after a stop the row must change first.
-//! - The row of a partition changes only after the host has reported that nothing of the partition
-//!   sends any more.
+//! - The row of a partition changes only after the host has reported that the partition sends
+//!   nothing more.
 
 mod held;
 mod messages;
@@ -41,7 +41,7 @@ pub use self::messages::{
 };
 use crate::{GiveUp, Owner, OwnerEpoch, OwnerRow, PartitionId};
 
-/// The interval at which the engine looks at the rows.
+/// How often the engine looks at the rows.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The pause after a call that failed.
@@ -126,8 +126,8 @@ impl OwnershipEngine {
         }
     }
 
-    /// The rows as the engine saw them last, with those of partitions that this node cannot work
-    /// on.
+    /// The rows as the engine saw them last, including those of partitions that this node cannot
+    /// work on.
     pub fn rows(&self) -> &OwnerRowsView {
         &self.rows
     }
@@ -190,10 +190,10 @@ impl OwnershipEngine {
         giving.collect()
     }
 
-    /// Tells that nothing of a partition sends any more: from `safe_at` on no write of this epoch
-    /// takes effect that a later epoch does not fence. If the partition ended by itself, it starts
-    /// again after a pause, under an epoch that is higher than `log_epoch`, the highest epoch that
-    /// the partition found in its log.
+    /// Tells that a partition sends nothing more: from `safe_at` on, a later epoch fences every
+    /// write of this epoch that may still land. If the partition ended by itself, it starts again
+    /// after a pause, under an epoch that is higher than `log_epoch`, the highest epoch that the
+    /// partition found in its log.
     pub fn ended(
         &mut self,
         now: Instant,
@@ -219,7 +219,7 @@ impl OwnershipEngine {
 
     /// Tells that the row of a partition makes no sense. One call changes the rows of several
     /// partitions, or none of them. So the engine tries to change this row only once a minute, and
-    /// the partition does not count as one that the node gives up.
+    /// [`giving`](OwnershipEngine::giving) does not name the partition.
     pub fn set_aside(&mut self, now: Instant, partition: PartitionId) {
         self.wanted.remove(&partition);
         if let Some(held) = self.held.get_mut(&partition)
@@ -272,8 +272,8 @@ impl OwnershipEngine {
                     self.learn(partition, row, true);
                 }
             }
-            // A change without an answer is settled by the next look, or by the same change. A
-            // wish is forgotten: the host decides again from newer rows.
+            // A change without an answer is settled by the next look, or by the same change. The
+            // engine forgets a wish: the host decides again from newer rows.
             (_, _) => {
                 self.wanted.clear();
                 self.rest_until = now + RETRY_PAUSE;
@@ -395,13 +395,14 @@ impl OwnershipEngine {
         for partition in self.partitions.clone() {
             match rows.get(&partition) {
                 Some(row) => self.learn(partition, *row, is_linearizable),
-                // No row is ever removed, so this one cannot be read. A partition that works goes
-                // on under its epoch: nobody can take it without a change of its row.
+                // No row is ever removed, so a missing row is one that cannot be read. A partition
+                // that works goes on under its epoch: nobody can take it without a change of its
+                // row.
                 None if self.works(partition) => {}
                 None => self.learn(partition, OwnerRow::default(), is_linearizable),
             }
         }
-        // The other partitions count in the loads of their owners.
+        // The loads of the owners include the other partitions.
         for (partition, row) in rows {
             if !self.partitions.contains(&partition) && row.epoch >= self.row(partition).epoch {
                 self.rows.insert(partition, row);

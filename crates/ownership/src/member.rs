@@ -1,7 +1,7 @@
 //! The member row of a node: what the node says of itself, to the byte.
 //!
-//! Member rows serve balancing and display. Nothing that is safe rests on them: a row may be late,
-//! absent or wrong, and then a partition moves later, or to a node that was a worse choice.
+//! Member rows serve balancing and display. Safety never rests on them: a row may be late, absent
+//! or wrong, and then a partition moves later, or to a worse node.
 //!
 //! The bytes are JSON. A program ignores the fields that it does not know, and takes a default for
 //! those that are absent. So nodes of different versions read each other.
@@ -165,17 +165,17 @@ impl Member {
         }
     }
 
-    /// Returns the row as it is stored: at most 32 KiB of JSON. If the whole row is larger, the
-    /// last loads are left out, first those of partitions that are ready. If that is not enough,
-    /// the row has no load, and the last refused partitions, the last wishes and the last
-    /// applications are left out in this order.
+    /// Returns the row as it is stored: at most 32 KiB of JSON. If the row would be larger, it
+    /// leaves out the last loads, first those of ready partitions. If that is not enough, it has no
+    /// loads, and leaves out the last refused partitions, the last wishes and the last
+    /// applications, in this order.
     pub fn to_bytes(&self) -> Bytes {
         let bytes = json::bytes_of(self);
         if bytes.len() <= MAX_BYTES {
             return bytes.into();
         }
         let mut member = self.clone();
-        // A version that somebody filled with a text must not take the place of everything else.
+        // A version that holds a long text must not push out everything else.
         member.version = member.version.chars().take(100).collect();
         loop {
             let bytes = json::bytes_of(&member);
@@ -199,7 +199,8 @@ impl Member {
             || cut_set(&mut self.apps)
     }
 
-    /// A partition without a load counts as ready, so the loads of the others are needed more.
+    /// Leaves out loads of ready partitions. A partition without a load counts as ready, so the
+    /// other loads are needed more.
     fn cut_ready_loads(&mut self) -> bool {
         let ready = self.loads.iter().filter(|(_, load)| load.is_ready());
         let ready: Vec<_> = ready.map(|(id, _)| *id).collect();

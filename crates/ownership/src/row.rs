@@ -100,7 +100,7 @@ const ADDRESS_BYTES: usize = 18;
 impl OwnerRow {
     /// Returns the row as it is stored: version, epoch, incarnation, advertised address and cluster
     /// address, big endian. An address has the 16 bytes of an IPv6 address and 2 of the port. All
-    /// bytes of an owner or an address that is absent are 0.
+    /// bytes of an absent owner or address are 0.
     ///
     /// The scope and the flow of an IPv6 address are not stored.
     pub fn to_bytes(&self) -> Bytes {

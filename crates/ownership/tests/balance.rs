@@ -47,7 +47,7 @@ struct Sight {
 }
 
 impl Sight {
-    /// A cluster of nodes that own so many partitions each.
+    /// A cluster of nodes that own these numbers of partitions.
     fn new(loads: &[u16]) -> Sight {
         let now = ManualClock::new(1).clock().now() + 1_000 * SECOND;
         let mut sight = Sight {
@@ -118,7 +118,7 @@ impl Sight {
         plan
     }
 
-    /// Begins to give up all that the plan names.
+    /// Begins to give up everything that the plan names.
     fn begin(&mut self) -> Vec<GiveUp> {
         let steps = self.plan().give_up;
         self.giving.extend(&steps);
@@ -132,7 +132,7 @@ impl Sight {
         self.giving.retain(|step| step.partition != id(partition));
     }
 
-    /// Waits so many seconds, with a read and a plan each second.
+    /// Waits this many seconds, with a read and a plan each second.
     fn after(&mut self, seconds: u32) -> BalancePlan {
         let mut plan = self.plan();
         for _ in 0..seconds {
@@ -348,7 +348,7 @@ fn a_partition_on_its_way_keeps_its_successor() {
     sight.wants(2, []);
     sight.wants(3, 0..6);
     assert_eq!(sight.after(1).give_up, [give_up(2, 3), give_up(3, 3)]);
-    // Node 2 does not live any more. What is on its way to it cannot be given to another node.
+    // Node 2 is dead. A partition on its way to node 2 cannot go to another node.
     sight.living.remove(&Incarnation(2));
     let give_up = sight.after(10).give_up;
     assert!(give_up.iter().all(|step| step.to == Some(owner(3))), "{give_up:?}");
@@ -356,7 +356,7 @@ fn a_partition_on_its_way_keeps_its_successor() {
 }
 
 /// A drain was announced and then cancelled, before any partition had stopped. Ten seconds later
-/// the node gave four partitions away all the same.
+/// the node still gave four partitions away.
 #[test]
 fn a_node_whose_drain_was_cancelled_keeps_what_it_has_not_begun_to_give_away() {
     let mut sight = Sight::new(&[3, 3]);
@@ -514,7 +514,7 @@ fn an_order_is_done_at_once_even_if_moves_are_paused() {
     assert_eq!(sight.plan().give_up, []);
 }
 
-/// A partition that could not be started stayed at its owner for ever, although another node could
+/// A partition that could not be started stayed at its owner forever, although another node could
 /// start it.
 #[test]
 fn an_owner_gives_away_what_it_has_refused_to_a_node_that_has_not() {
@@ -550,8 +550,8 @@ fn a_draining_node_gives_four_at_a_time_to_the_least_loaded() {
     assert_eq!(sight.plan().give_up, [give_up(5, None)]);
 }
 
-/// A node that stops keeps what no other node can run. Four such partitions took all the places,
-/// so the node ended its drain with the others still on it.
+/// A node that stops keeps the partitions that no other node can run. Four such partitions filled
+/// the limit of a drain, so the node ended its drain with the others still on it.
 #[test]
 fn a_draining_node_gives_away_first_what_others_can_run() {
     let mut sight = Sight::new(&[2, 0]);

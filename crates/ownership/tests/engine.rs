@@ -40,7 +40,7 @@ struct World {
     now: Instant,
     rows: OwnerRowsView,
     living: BTreeSet<Incarnation>,
-    /// The answer to each change, in the place of the right one.
+    /// The answer to each change, instead of the right one.
     broken: Option<OwnershipAnswer>,
     /// The call that has no answer.
     silent: Option<OwnershipCall>,
@@ -92,7 +92,7 @@ impl World {
         OwnershipAnswer::Changed
     }
 
-    /// Makes all calls until the node waits. Returns the time until which it waits.
+    /// Makes all calls until the node waits. Returns until when it waits.
     fn settle(&mut self) -> Instant {
         let mut answer = OwnershipAnswer::None;
         for _ in 0..100 {
@@ -107,7 +107,7 @@ impl World {
         panic!("the node makes calls without an end: {:?}", self.calls);
     }
 
-    /// Lets the node wait and make calls for as long.
+    /// Lets the node wait and make calls for this long.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -237,8 +237,8 @@ fn a_refused_take_is_decided_again_from_the_rows_that_are_there() {
 }
 
 /// The node wanted a partition while the storage did not answer. Then it began to drain, and the
-/// balancer wanted nothing any more. The engine remembered the wish, and took the partition as soon
-/// as the storage answered.
+/// balancer no longer wanted anything. The engine remembered the wish, and took the partition as
+/// soon as the storage answered.
 #[test]
 fn a_wish_is_forgotten_after_a_call_that_failed() {
     for failed in [OwnershipCall::ReadRows, OwnershipCall::ReadLeases] {
@@ -412,8 +412,8 @@ fn a_partition_that_ended_starts_again_above_the_epoch_of_its_log_after_a_pause(
     assert_eq!(world.engine.notices(), [started(0, epoch + 1)]);
 }
 
-/// A node that drains gave away only what worked. A partition that had failed stayed until its
-/// restart, for up to a minute.
+/// A draining node gave away only partitions that worked. A partition that had failed stayed until
+/// its restart, for up to a minute.
 #[test]
 fn a_partition_that_waits_for_its_restart_can_be_given_up() {
     for (to, after) in [(Some(other()), row(2, other())), (None, row(1, None))] {

@@ -1,8 +1,8 @@
 //! The port of the sequencer, over any storage: the numbers and the log of a partition.
 //!
-//! The numbers have two possible places. Rows of the system keyspace are shared by all partitions
-//! ([`System::numbers`](sysvvm::System::numbers)). A view in the keyspace of the application
-//! belongs to one partition ([`numbers_in_view`]).
+//! The numbers are in one of two places. All partitions share rows of the system keyspace
+//! ([`System::numbers`](sysvvm::System::numbers)). Or each partition has a view in the keyspace of
+//! the application ([`numbers_in_view`]).
 //!
 //! The log is the same for both places. Invariant: the replay applies an event before the sequencer
 //! gets its numbers, so the stored numbers and offset are never ahead of the applied events.

@@ -15,20 +15,20 @@ use isequencer::{SeqId, Sequence, standard};
 
 use crate::{PartitionStorage, view::PLOG_OFFSET_SEQ};
 
-/// The largest number of records that a command makes. A command of `sys` draws at most so many
+/// The largest number of records that a command makes. A command of `sys` draws at most this many
 /// numbers of a sequence for one field of each of its new rows.
 pub(crate) const MOST_RECORDS: u64 = 4_096;
 
-/// The reason for which an event is not marked. The log is unchanged.
+/// Why an event is not marked. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum MarkError {
     /// The event can be read, so there is nothing to mark.
     #[error("event {} can be read: there is nothing to mark", .0.0)]
     Readable(Offset),
     /// The copy of the event in the log of the workspace cannot be read. So the caller must give
-    /// the numbers that the event drew. These numbers are missing. Each is 4,096 above the last
-    /// known number of its sequence, or the last one of the sequence, and a command makes at most
-    /// 4,096 records.
+    /// the numbers that the event drew. The error has a safe number for each missing one: 4,096
+    /// above the last known number of its sequence, because a command makes at most 4,096 records,
+    /// or the last number of the sequence.
     #[error("the log of the workspace has no copy that can be read: give the last number that the event drew of each missing sequence (`--number SEQUENCE:NUMBER` for each), or state that it drew none (`--no-numbers`); safe numbers are {}", list(.0))]
     NumbersNeeded(Vec<DrawnNumber>),
     /// The given numbers contradict the given offset in the log of the workspace.
@@ -49,7 +49,7 @@ pub enum MarkError {
     NotAbove {
         /// The given number and its sequence.
         drawn: DrawnNumber,
-        /// The highest number that is stored, or that an event in front of the marked one drew.
+        /// The highest number that is stored, or that an event before the marked one drew.
         known: u64,
     },
     /// The event cannot be at the given offset in the log of the workspace.
@@ -60,7 +60,7 @@ pub enum MarkError {
         /// The offset of the next event that can be read.
         next: Offset,
     },
-    /// An event in front of the event has this offset or a higher one.
+    /// An earlier event has this offset or a higher one.
     #[error("the event cannot be at offset {} of the log of its workspace: it is at least at offset {}", .wlog.0, .least.0)]
     TooLow {
         /// The given offset.
@@ -93,7 +93,7 @@ pub enum MarkError {
         /// The partition of the log that is to be marked.
         partition: u16,
     },
-    /// At this trust level a put of the row may be trusted, and the removal could hide the put. So
+    /// At this trust level the log may trust a put of the row, and a removal could hide the put. So
     /// the row must never be removed.
     #[error(
         "{0} is not removed at this trust level: the removal could hide later writes, so write the right bytes into the row instead"
@@ -102,8 +102,8 @@ pub enum MarkError {
     /// The row may be a damaged event.
     #[error("{0} may be a damaged event: mark the event, or state that it is none")]
     MayBeEvent(AppRow),
-    /// The row was an event: the log goes on behind it, or other rows name it.
-    #[error("the row at offset {} was an event, because the log goes on behind it, or other rows name it: mark the event", .0.0)]
+    /// The row was an event: the log goes on after it, or other rows name it.
+    #[error("the row at offset {} was an event, because the log goes on after it, or other rows name it: mark the event", .0.0)]
     WasEvent(Offset),
     /// The row must exist.
     #[error("{0} must exist: restore it, or put back its former bytes")]
@@ -157,17 +157,17 @@ impl PartitionStorage {
     ///
     /// An operator gives the workspace of the event and the offset in the log of this workspace. If
     /// the copy at that offset cannot be read either, the operator also gives the other numbers
-    /// that the event drew: one for each sequence of record ids and for each of `sequences`, or no
+    /// that the event drew: one for each sequence of record ids and each of `sequences`, or no
     /// number at all if the event drew none. `sequences` are those that the application declares
     /// for the workspace. If the event drew none of them, the operator gives the last known number.
-    /// For an event in front of the stored offset, the numbers are stored already and need not be
-    /// given: the marker gets the stored numbers of the workspace.
+    /// For an event before the stored offset, the numbers are stored already and need not be given:
+    /// the marker gets the stored numbers of the workspace.
     ///
     /// If the damaged bytes still name a place, the given place must be the same one, unless
     /// `ignores_hint`.
     ///
     /// # Errors
-    /// Fails with the reason for which the event is not marked.
+    /// Fails if the event is not marked, with the reason.
     pub async fn plan_marker(
         &self,
         plog: Offset,
@@ -222,7 +222,7 @@ impl PartitionStorage {
     }
 
     /// Restores the event from its copy, or puts the planned marker in its place, so that the
-    /// events behind it can be read again.
+    /// events after it can be read again.
     ///
     /// # Errors
     /// Fails with a violation if the row of the event has changed since the plan.
@@ -234,15 +234,15 @@ impl PartitionStorage {
         Ok(Some(self.log_repair().mark(&plan.event, plan.drawn).await?))
     }
 
-    /// Plans to write a fencing entry again that cannot be read. Writes nothing.
+    /// Plans to write an unreadable fencing entry again. Writes nothing.
     ///
-    /// An operator states that the row was a fencing entry. The statement is refused if another row
-    /// shows that the row was an event: its numbers would be given again. If the damaged bytes do
-    /// not name a fencing entry, a trace of an event is enough for a refusal, unless
-    /// `ignores_hint`.
+    /// An operator states that the row was a fencing entry. The call refuses the statement if
+    /// another row shows that the row was an event: its numbers would be given again. If the
+    /// damaged bytes do not name a fencing entry, a trace of an event is enough for a refusal,
+    /// unless `ignores_hint`.
     ///
     /// # Errors
-    /// Fails with the reason for which the entry is not written.
+    /// Fails if the entry is not written, with the reason.
     pub async fn plan_fencing(
         &self,
         plog: Offset,
@@ -265,7 +265,7 @@ impl PartitionStorage {
         Ok(damaged)
     }
 
-    /// Writes a fencing entry again, so that the entries behind it can be read again.
+    /// Writes a fencing entry again, so that the entries after it can be read again.
     ///
     /// # Errors
     /// Fails with a violation if the row has changed since the plan.
@@ -285,7 +285,7 @@ impl PartitionStorage {
     /// operator may state that an unreadable row of the log is foreign, and not a damaged event.
     ///
     /// # Errors
-    /// Fails with the reason for which the row is not removed.
+    /// Fails if the row is not removed, with the reason.
     pub async fn check_removal(
         &self,
         row: AppRow,
@@ -327,10 +327,10 @@ impl PartitionStorage {
         Ok(stored.map(|stored| DrawnNumber { seq: stored.seq, last: stored.number }).collect())
     }
 
-    /// Checks that the offset in the log of the workspace is behind the events in front. It must be
-    /// a known offset if the numbers of the event are stored, or else at most the next one. A
-    /// marker behind it would leave a hole, and the next event of the workspace would meet the
-    /// marker.
+    /// Checks that the offset in the log of the workspace is after those of the earlier events. If
+    /// the numbers of the event are stored, it must be a known offset, or else at most the next
+    /// one. A marker further on would leave a hole, and the next event of the workspace would meet
+    /// the marker.
     async fn check_offset(
         &self,
         ws: WsId,
@@ -353,8 +353,8 @@ impl PartitionStorage {
     }
 
     /// Checks that the given numbers name each sequence that the event may have drawn from, or say
-    /// that the event drew no number. A number that the event drew and that nobody names would be
-    /// given again.
+    /// that the event drew no number. If the event drew a number and nobody names it, the number
+    /// would be given again.
     async fn check_complete(
         &self,
         ws: WsId,
@@ -375,7 +375,7 @@ impl PartitionStorage {
         }
         let seqs: Vec<u16> = missing.iter().map(|sequence| sequence.id().0).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
-        // If the kind of the workspace is not known, sequences of several kinds may have one id.
+        // If the kind of the workspace is unknown, sequences of several kinds may have one id.
         let mut safe: BTreeMap<u16, u64> = BTreeMap::new();
         for (sequence, stored) in missing.iter().zip(stored) {
             let seq = sequence.id().0;
@@ -417,8 +417,8 @@ impl PartitionStorage {
             if is_of_application && drawn.last == known {
                 continue;
             }
-            // If the kind of the workspace is not known, sequences of several kinds may have this
-            // id. The number must be one of them, and not below the next number of any of them.
+            // If the kind of the workspace is unknown, sequences of several kinds may have this id.
+            // The number must be one of them, and not below the next number of any of them.
             let of_id: Vec<&Sequence> =
                 sequences.iter().filter(|sequence| sequence.id() == SeqId(drawn.seq)).collect();
             // A number belongs to a sequence if it follows the number before it.

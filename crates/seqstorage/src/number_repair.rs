@@ -18,8 +18,8 @@ use crate::{
     mark::{MOST_RECORDS, last_of},
 };
 
-/// The number of events in front of a stored offset whose numbers must be stored. By default at
-/// most so many events wait for their numbers to be stored.
+/// For this many events before a stored offset, the repair checks that their numbers are stored. By
+/// default at most this many events wait for their numbers to be stored.
 const CHECKED_EVENTS: u64 = 10_000;
 
 /// The reason why a row of the stored numbers is not repaired. The row is unchanged.
@@ -41,7 +41,7 @@ pub enum NumberRepairError {
     },
     /// An event of the log drew a higher number.
     #[error(
-        "an event of the log drew number {known}: a number that is not below it is needed, such as {safe}"
+        "an event of the log drew number {known}: give this number or a higher one, such as {safe}"
     )]
     TooLow {
         /// The highest number that an event drew.
@@ -67,7 +67,7 @@ pub enum NumberRepairError {
     },
     /// The stored offset would leave out an event whose numbers are not stored.
     #[error(
-        "event {}, which is in front of the offset, is missing, or its numbers are not stored: give a lower offset; 1 is always right, and replays the whole log", .0.0
+        "event {}, which is before the offset, is missing, or its numbers are not stored: give a lower offset; 1 is always right, and replays the whole log", .0.0
     )]
     NotStored(Offset),
     /// The row has changed since it was read.
@@ -115,10 +115,10 @@ impl PartitionStorage {
 
     /// Plans the repair of a row of the stored numbers. Writes nothing.
     ///
-    /// Without `number` a safe one is taken:
+    /// Without `number`, the plan takes a safe one:
     /// - For a sequence: the last number that an event drew, in the log of the workspace, or in
-    ///   that of the partition from the stored offset on. For each event of the workspace that does
-    ///   not tell its numbers, it is 4,096 higher: a command makes at most 4,096 records.
+    ///   that of the partition from the stored offset on. It adds 4,096 for each event of the
+    ///   workspace that does not tell its numbers, because a command makes at most 4,096 records.
     /// - For the stored offset: 1, so that the whole log is replayed.
     ///
     /// `sequences` are those that the application declares for the workspace. Reads the whole log
@@ -219,7 +219,7 @@ impl PartitionStorage {
     }
 
     /// Checks a number against the log of its workspace, or takes a safe one. `of_id` are the
-    /// declared sequences with this id: several if the kind of the workspace is not known.
+    /// declared sequences with this id: several if the kind of the workspace is unknown.
     async fn checked_number(
         &self,
         ws: WsId,
@@ -267,7 +267,7 @@ impl PartitionStorage {
     }
 
     /// Returns the offset of the last event of a workspace. A former leader at trust level 2 may
-    /// have left events behind it that are not in the log of the partition. The next events of the
+    /// have left later events that are not in the log of the partition. The next events of the
     /// workspace take their places.
     async fn before_strays(&self, ws: WsId, mut last: u64) -> Result<u64, NumberRepairError> {
         while last > 0 {
@@ -303,15 +303,16 @@ impl PartitionStorage {
             let entry = match entries.try_next().await {
                 Ok(Some((entry, _))) => entry,
                 // The recovery stops there, too. When the row is repaired, the recovery counts the
-                // numbers of this event and of those behind it. A refusal would be a deadlock,
-                // because to mark the event takes the stored numbers.
+                // numbers of this event and of those after it. A refusal would be a deadlock,
+                // because marking the event needs the stored numbers.
                 Ok(None) | Err(eventlog::Error::DamagedRow(_)) => return Ok(highest),
                 Err(error) => return Err(error.into()),
             };
             let Some(place) = entry.place().filter(|place| place.ws == ws) else { continue };
             let drawn = drawn_of(&entry, seq).unwrap_or(0);
             highest = highest.max(drawn);
-            // Other events are counted already, also as missing in the log of the workspace.
+            // Other events are counted already, some of them as missing in the log of the
+            // workspace.
             match place.wlog.0 > logged.last {
                 true => logged.add(place.wlog, Some(&entry), seq),
                 false => logged.known = logged.known.max(drawn),
@@ -351,8 +352,8 @@ struct LoggedNumbers {
 }
 
 impl LoggedNumbers {
-    /// Adds the next event; `None` if it cannot be read. The events in front of it that are missing
-    /// may have drawn numbers, too.
+    /// Adds the next event; `None` if it cannot be read. Missing events before it may have drawn
+    /// numbers, too.
     fn add(&mut self, Offset(offset): Offset, entry: Option<&Entry>, seq: SeqId) {
         let drawn = entry.and_then(|entry| drawn_of(entry, seq));
         let is_told = entry.is_some_and(|entry| tells(entry, drawn));

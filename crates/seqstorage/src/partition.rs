@@ -1,7 +1,7 @@
 //! The port of the sequencer, over the log and the stored numbers of a partition.
 //!
 //! Invariant: each write asks the fence first, and stores no offset without the numbers of the
-//! events in front of that offset.
+//! events before that offset.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -20,11 +20,11 @@ use crate::{
 
 /// The lowest record id that is counted.
 ///
-/// Lower ids are from an earlier time, when such an id led to several tables. The replay does not
-/// count them, because the sequence begins above them.
+/// Lower ids are from an earlier time, when one id led to several tables. The replay does not count
+/// them, because the sequence begins above them.
 const FIRST_COUNTED_RECORD_ID: u64 = 322_680_000_000_000;
 
-/// The numbers of a partition and its log, under the leadership under which the log is written.
+/// The numbers of a partition and its log, under the leadership that writes the log.
 #[derive(Debug)]
 pub struct PartitionStorage {
     pub(crate) numbers: NumberRows,
@@ -85,7 +85,7 @@ impl PartitionStorage {
 
     /// Reads the stored numbers of a workspace: those of the sequences that have one, and the
     /// offset in the log of the partition first. The stored numbers may be lower than the last ones
-    /// that were given, by the numbers that are not flushed.
+    /// that were given, by the unflushed numbers.
     ///
     /// # Errors
     /// Those of the storage.
@@ -107,7 +107,7 @@ impl PartitionStorage {
         Ok(plog.into_iter().chain(of_ws).collect())
     }
 
-    /// The epoch under which the log is written.
+    /// The epoch that the log is written under.
     pub fn epoch(&self) -> Epoch {
         self.log.fence().epoch()
     }
@@ -163,7 +163,7 @@ impl SeqStorage for PartitionStorage {
         };
         let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
         let (partition, epoch) = (self.log.partition(), self.log.fence().epoch().0);
-        // The fence permits one write that takes at most one timeout, so each call asks.
+        // The fence permits one write of at most one timeout, so each call asks the fence.
         let deadline = || async {
             match self.log.fence().wait_to_send().await {
                 Ok(()) => Ok(self.deadline()),

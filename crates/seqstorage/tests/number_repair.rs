@@ -26,7 +26,7 @@ const OTHER_WS: u64 = 11;
 const BILLS: u16 = 256;
 const LABELS: u16 = 257;
 
-/// The number of records that a command may make at most.
+/// The most records that a command may make.
 const MOST_RECORDS: u64 = 4_096;
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
@@ -104,8 +104,8 @@ fn place(plog: u64, ws: u64, wlog: u64) -> EventPlace {
     EventPlace { epoch: Epoch(1), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) }
 }
 
-/// A replay from the repaired offset does not see the events in front of it. So if one of their
-/// numbers was not stored, the partition would give that number again.
+/// A replay from the repaired offset does not see the events before it. So if one of their numbers
+/// was not stored, the partition would give that number again.
 #[tokio::test]
 async fn an_offset_is_repaired_only_behind_events_whose_numbers_are_all_stored() {
     let events: [Draws<'_>; 4] = [
@@ -171,7 +171,7 @@ async fn a_safe_number_is_above_those_of_all_events_that_do_not_tell_theirs() {
         (vec![(2, Loss::Marked(LABELS, 9)), (3, Loss::Damaged), (4, Loss::Missing)], 5, 3),
     ] {
         let scene = Scene::new(&events).await;
-        // The log of the partition tells the numbers of events behind the stored offset.
+        // The log of the partition tells the numbers of events after the stored offset.
         scene.store([(WS, WLOG_OFFSET.0, 4), (WS, BILLS, 5)], 5).await;
         for (wlog, loss) in &losses {
             let new = match *loss {

@@ -1,4 +1,4 @@
-//! The answers that clients got, and the comparison of a log with them.
+//! The answers that clients got, and their comparison with a log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use processor::{Done, Refused};
 /// The answers to commands, by the names of their requests.
 ///
 /// A request may be sent several times, each time as another *copy*. A rejection settles a request
-/// for good, also if the outcome of an earlier copy is unknown: a leader rejects a command only
-/// when no write of a former leader can land any more. That holds only if no other copy was under
-/// way meanwhile, because the leader may run that one later. So the ledger judges a rejection as
-/// final only if a test tells it when each copy is [sent](AnswerLedger::sent).
+/// for good, even if the outcome of an earlier copy is unknown: a leader rejects a command only
+/// when no write of a former leader can still land. That holds only if no other copy was under way
+/// meanwhile, because the leader may run that one later. So the ledger judges a rejection as final
+/// only if a test tells it when each copy is [sent](AnswerLedger::sent).
 #[derive(Debug, Default)]
 pub struct AnswerLedger {
     done: BTreeMap<String, Done>,
@@ -28,7 +28,7 @@ pub struct AnswerLedger {
 #[derive(Clone, Copy, Debug, Default)]
 struct CopiesUnderWay {
     count: usize,
-    /// Whether two copies were under way at the same time since there was none.
+    /// Whether two copies have been under way at the same time since last there was none.
     have_overlapped: bool,
 }
 

@@ -19,7 +19,7 @@ use sysvvm::{AppName, OpenedApp, System};
 
 use crate::{TestFence, shop};
 
-/// The longest time for anything. A server may need long for a keyspace.
+/// The longest wait for anything. A server may need long for a keyspace.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A database with the shop in it.
@@ -45,9 +45,9 @@ pub struct ShopNodeSettings {
     pub stray_before: Epoch,
     /// The timeout of each call to the storage.
     pub timeout: Duration,
-    /// The time for which the log tries to apply events.
+    /// How long the log tries to apply events.
     pub apply_for: Duration,
-    /// The time for which a command that is sent again gets the first answer.
+    /// How long a repeated command gets the first answer.
     pub answers_kept: Duration,
     /// The storage of the application, if it differs from that of the shop database.
     pub storage: Option<SharedStorage>,
@@ -187,14 +187,14 @@ impl ShopDatabase {
         ShopNode { partition, commands, fence, log, numbers, clock: self.clock.clone() }
     }
 
-    /// A reader of all that the shop has stored.
+    /// A reader of everything that the shop has stored.
     #[must_use]
     pub fn reader(&self) -> Reader {
         let storage = Arc::clone(&self.app.storage);
         Reader::new(storage, self.clock.clone(), Duration::from_secs(10), self.app.entry.partitions)
     }
 
-    /// A deadline that is reached only if something is wrong.
+    /// A deadline that passes only if something is wrong.
     #[must_use]
     pub fn soon(&self) -> Instant {
         self.clock.now() + PATIENCE
@@ -227,7 +227,7 @@ impl ShopNode {
         self.until(|status| *status == Status::Ready).await;
     }
 
-    /// The last stored number of a sequence of a workspace, as readers ask for the number.
+    /// The last stored number of a sequence of a workspace, as a reader gets it.
     pub fn stored(
         &self,
         ws: WsId,

@@ -77,7 +77,7 @@ pub fn answer(stream: &mut impl Read) -> io::Result<(u16, String)> {
     Ok((status, body))
 }
 
-/// Returns what the chunks of a body hold. `None` if the last chunk is missing.
+/// Returns the content of the chunks of a body. `None` if the last chunk is missing.
 #[must_use]
 pub fn unchunked(mut text: &str) -> Option<String> {
     let mut body = String::new();

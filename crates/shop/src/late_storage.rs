@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use istorage::{Capabilities, SharedStorage, StorageWrapper};
 
-/// A storage that says that a write may land late, as a database on servers does. So leaders fence
+/// A storage that claims that a write may land late, like a database on servers. So leaders fence
 /// the ends of their logs on every driver.
 #[derive(Debug)]
 pub struct LateStorage(SharedStorage);

@@ -8,7 +8,7 @@
 //! or if the log differs from the answers.
 //!
 //! Two wrappers of a storage disturb a node: a [`StallingStorage`] lets the node stand still at one
-//! of its calls, and a [`NarrowStorage`] cannot write groups atomically. A [`LateStorage`] says
+//! of its calls, and a [`NarrowStorage`] cannot write groups atomically. A [`LateStorage`] claims
 //! that its writes may land late.
 //!
 //! [`http_client`] sends requests to a node that has the HTTP API, and a [`Follower`] follows a

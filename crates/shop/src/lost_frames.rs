@@ -5,12 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The unit in which the log of redb is written, and the first bytes of a frame.
+/// The unit of the log of redb, and the first bytes of a frame.
 const SECTOR: usize = 512;
 const MAGIC: &[u8] = b"VVML";
 
-/// Removes the last frames of the log beside a redb file, which nobody has open. Afterwards the
-/// files are as a driver leaves them that answers writes before their frames are on the disk.
+/// Removes the last frames of the log beside a redb file that nobody has open. Afterwards the files
+/// look as if a driver had answered writes before their frames were on the disk.
 ///
 /// # Panics
 /// If the log cannot be read or written, or has no frame with a write.

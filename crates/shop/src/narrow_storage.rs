@@ -8,15 +8,15 @@ use istorage::{
     Write,
 };
 
-/// The steps in which a group is written.
+/// The steps that a group is written in.
 #[derive(Clone, Copy, Debug)]
 pub enum WriteSteps {
-    /// So many rows in each step, on a storage without atomic writes. Ordered rows are written
+    /// This many rows in each step, on a storage without atomic writes. Ordered rows are written
     /// together, too.
     Of(usize),
-    /// As `Of`, but ordered rows are written one by one.
+    /// Like `Of`, but ordered rows are written one by one.
     OneByOne(usize),
-    /// As `Of`, on a storage with atomic writes that are too small for a group.
+    /// Like `Of`, on a storage with atomic writes that are too small for a group.
     BeyondAtomic(usize),
 }
 
@@ -41,7 +41,7 @@ impl WriteSteps {
     }
 }
 
-/// A storage that writes nothing atomically but a few rows. So groups are written in steps on every
+/// A storage that writes only a few rows atomically. So groups are written in steps on every
 /// driver.
 #[derive(Debug)]
 pub struct NarrowStorage {

@@ -1,4 +1,4 @@
-//! A node that stands still in the middle of its work: for a while, or for ever, as if it had died.
+//! A node that stands still in the middle of its work: for a while, or forever, as if it had died.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,11 @@ use istorage::{
 };
 use tokio::sync::watch;
 
-/// The time that is added to the deadline of each call. A node that stood still sends a call after
-/// the deadline of the call. The call must reach the storage all the same, so that only the storage
-/// can refuse it.
+/// How much the deadline of each call is extended. A node that stood still sends a call after its
+/// deadline. The call must still reach the storage, so that only the storage can refuse it.
 const LATE: Duration = Duration::from_secs(120);
 
-/// The call at which a node stands still. The first call after [`StallingStorage::arm`] is call 1.
+/// The call where a node stands still. The first call after [`StallingStorage::arm`] is call 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallPoint {
     /// No call. Calls are only counted.
@@ -27,7 +26,7 @@ pub enum StallPoint {
     Before(usize),
     /// The node stands still after this call: the call is done, and its answer is not seen.
     After(usize),
-    /// As `After`, but only the calls that write are counted.
+    /// Like `After`, but only the calls that write are counted.
     AfterWrite(usize),
 }
 
@@ -41,8 +40,8 @@ struct State {
     under_way: usize,
 }
 
-/// The storage as a node sees it that stands still at one of its calls. From that call on no call
-/// is sent, and none is answered, until the node goes on. Clones belong to the same node.
+/// The storage of a node that stands still at one of its calls. From that call on, no call is sent
+/// and none is answered, until the node goes on. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct StallingStorage {
     inner: SharedStorage,

@@ -1,4 +1,4 @@
-//! Invariants of all that is stored, which hold after every history.
+//! The invariants of the stored rows, which hold after every history.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,19 +13,19 @@ use istorage::{Consistency, Key, Range, Row};
 
 use crate::{AnswerLedger, ShopDatabase};
 
-/// The place of the numbers, and the promises that are checked.
+/// The place of the numbers, and the promises to check.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions {
     /// Whether the numbers are in the application's keyspace. Otherwise they are in the system
     /// keyspace.
     pub in_view: bool,
-    /// The epoch from which on all promises hold. `None` means that they hold for all epochs. With
-    /// an epoch, an earlier leader had gone on after it had lost its leadership, at the trust level
-    /// at which no condition stops it. So events of that leader may be lost, and rows of these
-    /// events may be left.
+    /// All promises hold from this epoch on. `None` means that they hold for all epochs. With an
+    /// epoch, an earlier leader went on after it had lost its leadership, at the trust level where
+    /// no condition stops it. So events of that leader may be lost, and some of their rows may
+    /// remain.
     pub since: Option<Epoch>,
     /// Whether level 2 wrote the log to replicas. Then events that reached too few of them may be
-    /// behind the end of the log.
+    /// after the end of the log.
     pub has_lost_puts: bool,
 }
 
@@ -35,7 +35,7 @@ impl CheckOptions {
         CheckOptions { in_view: true, since: None, has_lost_puts: false };
 }
 
-/// All events of the log, and all that follows from them.
+/// All events of the log, and everything that follows from them.
 #[derive(Debug, Default)]
 pub struct StoredState {
     /// All events, in the order of the log.
@@ -111,8 +111,8 @@ fn in_range(StoredRecord { record, .. }: &StoredRecord) {
     assert!(is_in_range, "{record:?}");
 }
 
-/// Reads and checks all that is stored of a partition. The partition must be at rest, with all its
-/// numbers stored.
+/// Reads and checks all rows of a partition. The partition must be at rest, with all its numbers
+/// stored.
 ///
 /// # Panics
 /// If something is not as it must be.
@@ -156,7 +156,7 @@ pub async fn check_with(
     state
 }
 
-/// Checks that all that is stored follows from the log.
+/// Checks that all stored rows follow from the log.
 async fn check_all(
     shop_db: &ShopDatabase,
     partition: u16,
@@ -179,8 +179,8 @@ async fn check_all(
     }
 }
 
-/// Checks that all that follows from the log is stored. A record may instead be of a lost event,
-/// with an epoch before `since`.
+/// Checks that everything that follows from the log is stored. A record may instead be of a lost
+/// event, with an epoch before `since`.
 async fn check_later(shop_db: &ShopDatabase, since: Epoch, state: &StoredState) {
     let reader = shop_db.reader();
     for event in &state.events {
@@ -199,7 +199,7 @@ async fn check_later(shop_db: &ShopDatabase, since: Epoch, state: &StoredState) 
     }
 }
 
-/// Checks that no row is stored but the rows that follow from the log.
+/// Checks that only rows that follow from the log are stored.
 async fn check_rows(
     shop_db: &ShopDatabase,
     partition: u16,
@@ -237,7 +237,7 @@ async fn check_rows(
     }
 }
 
-/// Whether a row is behind the end of the log of the partition, with an earlier epoch than the last
+/// Whether a row is after the end of the log of the partition, with an earlier epoch than the last
 /// entry.
 fn is_lost_put(key: Key, row: &Row, state: &StoredState) -> bool {
     let is_behind = match AppRow::of_key(&key) {

@@ -1,4 +1,4 @@
-//! The leadership of a node, as a test decides it.
+//! The leadership of a node, which a test controls.
 
 use std::{
     sync::{

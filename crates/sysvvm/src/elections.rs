@@ -47,7 +47,7 @@ impl TtlStore for ElectionRows {
         let seen = |row: ExpiringRow| {
             let seat = Seat::new(u32::from_be_bytes(row.ccols[..].try_into().ok()?))?;
             // A row that does not expire is not the lease of any node. Such a row keeps its seat
-            // for ever.
+            // forever.
             Some(ObservedLease { seat, value: row.value, left: row.ttl.unwrap_or(Duration::MAX) })
         };
         Ok(rows.into_iter().filter_map(seen).collect())

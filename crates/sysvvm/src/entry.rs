@@ -76,7 +76,7 @@ impl RegistryRow {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<RegistryRow> {
-        // The bytes behind a newer version byte may mean anything, and may have any length.
+        // The bytes after a newer version byte may mean anything, and may have any length.
         if let Some(&version) = bytes.first().filter(|version| **version > VERSION) {
             return Err(Error::NewerFormat { found: version.into(), known: VERSION.into() });
         }

@@ -30,8 +30,8 @@ pub enum Error {
         /// The applications that exist, as far as they could be read.
         known: Vec<AppName>,
     },
-    /// The initialization was begun with another number of partitions, and did not finish. Repeat
-    /// it with that number.
+    /// The initialization began with another number of partitions, and did not finish. Repeat it
+    /// with that number.
     #[error(
         "the initialization of the application `{app}` was begun with {registered} partitions, and cannot be finished with {wanted}"
     )]
@@ -44,7 +44,7 @@ pub enum Error {
         wanted: u16,
     },
     /// An import writes the application, or ended before it was finished. Wait for it, or discard
-    /// it by [`System::discard_import`](crate::System::discard_import).
+    /// it with [`System::discard_import`](crate::System::discard_import).
     #[error("an import of the application `{app}` is under way, or has not finished")]
     Importing {
         /// The application.
@@ -74,7 +74,7 @@ pub enum Error {
         /// The address of the node.
         owner: SocketAddr,
     },
-    /// A partition has the highest epoch, so it cannot change its owner any more.
+    /// A partition has the highest epoch, so its owner can no longer change.
     #[error(
         "partition {partition} of the application has no epoch left, so its owner cannot change"
     )]

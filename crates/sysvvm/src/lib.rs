@@ -1,8 +1,9 @@
 //! The system keyspace: its key layout, its format, the registry of applications, election rows,
 //! ownership rows, members and stored numbers.
 //!
-//! Invariant: only this crate knows the keys of the system keyspace. Rows of document numbers have
-//! keys of the crate `docnumbers` behind the first bytes that [`System::document_numbers`] gives.
+//! Invariant: only this crate knows the keys of the system keyspace. The keys of document numbers
+//! begin with the bytes that [`System::document_numbers`] gives; the crate `docnumbers` decides the
+//! rest.
 //!
 //! A [`System`] is a database with its system keyspace open. It gives each application a keyspace
 //! of its own:

@@ -1,8 +1,8 @@
-//! The rows by which the nodes of a cluster see each other: the members, the pause of balancing and
-//! the orders of operators.
+//! The rows that the nodes of a cluster exchange: the members, the pause of balancing and the
+//! orders of operators.
 //!
 //! Invariant: nothing here decides what is safe. A row that is late, missing or wrong costs time
-//! and order, never an event: only leases and ownership rows decide who may write.
+//! and balance, never an event: only leases and ownership rows decide who may write.
 
 mod order;
 mod pause;
@@ -90,12 +90,12 @@ impl MemberRows {
     /// Writes the row of a member.
     ///
     /// A row with a higher heartbeat stays, so a late write does no harm. Two writes with the same
-    /// heartbeat must have the same bytes. So a caller raises the heartbeat for each call, also
-    /// after a call that has failed.
+    /// heartbeat must have the same bytes. So a caller raises the heartbeat for each call, even
+    /// after a failed one.
     ///
     /// # Errors
-    /// Those of the storage. The row may be written then. `Invalid` if the heartbeat is not from 1
-    /// to [`Order::MAX`].
+    /// Those of the storage. The row may still have been written. `Invalid` if the heartbeat is not
+    /// from 1 to [`Order::MAX`].
     pub async fn put_member(
         &self,
         id: u128,
@@ -110,8 +110,8 @@ impl MemberRows {
         Ok(self.storage.put_ordered(vec![put], deadline).await?)
     }
 
-    /// Pauses balancing, or ends the pause, and returns the row. Of several operators at once the
-    /// last one counts. `by` is for people.
+    /// Pauses balancing, or ends the pause, and returns the row. If several operators change it at
+    /// once, the last one counts. `by` is for people.
     ///
     /// # Errors
     /// Those of the storage. If the outcome is unknown, the row may be written, and the call may be
@@ -155,7 +155,7 @@ impl MemberRows {
     /// each node anew, so a node that starts would obey orders of any age.
     ///
     /// # Errors
-    /// Those of the storage. The order may be stored then.
+    /// Those of the storage. The order may still have been stored.
     pub async fn order(
         &self,
         order: &OperatorOrder,

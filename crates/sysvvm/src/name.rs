@@ -16,11 +16,11 @@ pub struct AppName {
 impl AppName {
     const PART_MAX: usize = 100;
 
-    /// Makes a name after a check of both parts.
+    /// Checks both parts and makes a name of them.
     ///
     /// # Errors
-    /// `Invalid` if a part is empty, is too long, starts with something else than a letter, or has
-    /// other characters.
+    /// `Invalid` if a part is empty, is too long, does not start with a letter, or has other
+    /// characters.
     pub fn new(owner: &str, name: &str) -> istorage::Result<AppName> {
         let right = |part: &str| {
             part.starts_with(|first: char| first.is_ascii_alphabetic())

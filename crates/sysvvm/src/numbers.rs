@@ -15,7 +15,7 @@ use istorage::{CorruptRow, Key, Order, Range, RowsAtOnce, SharedStorage};
 
 use crate::{AppNumber, Error, Result, layout};
 
-/// The reason why the bytes of a row are no number.
+/// What is wrong with the bytes of a row that are no number.
 const NO_NUMBER: &str = "is not a number of 8 bytes below 2^62";
 
 /// The number of bits of a stored offset. A row that was written conditionally has the epoch of its

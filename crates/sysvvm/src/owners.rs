@@ -17,11 +17,10 @@ use ownership::{
 
 use crate::{AppNumber, Error, Result, layout};
 
-/// The most bytes that the change of one row takes: the key, the value that is expected and the
-/// value to write.
+/// The most bytes that the change of one row takes: the key, the expected value and the new value.
 const CHANGE_BYTES: usize = 128;
 
-/// The most rows that one call changes. One row that is not as expected refuses all of them, so
+/// The most rows that one call changes. If one row is not as expected, all of them are refused, so
 /// more rows would be refused more often.
 const ROWS_MAX: usize = 100;
 
@@ -175,10 +174,10 @@ impl OwnerRows {
         self.make(logs.iter().map(change).collect(), deadline).await
     }
 
-    /// Takes all partitions of an application from owners without a lease, and leaves them
-    /// without an owner. Returns the epoch that all of them have then: it is above each of their
-    /// epochs before. So a write under an earlier epoch can be told from a later one, and a node
-    /// that took a partition meanwhile is noticed.
+    /// Takes all partitions of an application from owners without a lease, and leaves them without
+    /// an owner. Returns the epoch that all of them have then: it is above each of their former
+    /// epochs. So a reader can tell a write under an earlier epoch from a later one, and notices a
+    /// node that took a partition meanwhile.
     ///
     /// # Errors
     /// [`Error::Owned`] if the lease of an owner exists, [`Error::Foreign`] if a row changed

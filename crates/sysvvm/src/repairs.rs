@@ -21,8 +21,8 @@ impl RepairRows {
         RepairRows { storage, app }
     }
 
-    /// Stores the description of a repair. A repair of the same partition and the same microsecond
-    /// is replaced.
+    /// Stores the description of a repair. This replaces a repair of the same partition in the same
+    /// microsecond.
     ///
     /// # Errors
     /// Those of the storage.

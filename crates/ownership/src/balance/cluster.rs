@@ -26,7 +26,7 @@ pub(super) struct Candidate<'a> {
     pub(super) owner: Owner,
     pub(super) member: &'a Member,
     pub(super) is_steady: bool,
-    /// The number of its partitions.
+    /// How many partitions the candidate owns.
     pub(super) load: usize,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Cluster<'a> {
         self.rows.get(&partition).copied().unwrap_or_default()
     }
 
-    /// Whether nobody owns a partition, or an owner without a lease.
+    /// Whether a partition has no owner, or an owner without a lease.
     pub(super) fn is_free(&self, row: OwnerRow) -> bool {
         row.owner.is_none_or(|owner| !self.living.contains(&owner.incarnation))
     }

@@ -1,4 +1,4 @@
-//! The free partitions, and the time at which this node takes each of them.
+//! The free partitions, and when this node takes each of them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ const JITTER_MS: u64 = 500;
 pub const LONGEST_TAKE_WAIT: Duration =
     Duration::from_millis(RANK_WAIT.as_millis() as u64 * LAST_RANK as u64 + JITTER_MS);
 
-/// A partition that has been free for so long does not stop the moves of others.
+/// A partition that has been free for this long does not stop the moves of others.
 const HOPELESS: Duration = Duration::from_secs(60);
 
 /// The wait of a node that could not start the partition.
@@ -30,7 +30,7 @@ const REFUSED_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct FreePartitions {
     seed: u64,
-    /// The rows of free partitions, and the times at which they were seen first.
+    /// The rows of free partitions, and when they were seen first.
     since: BTreeMap<PartitionId, (OwnerRow, Instant)>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct FreePartitions {
 pub(super) struct Dealt {
     /// The partitions to take now.
     pub(super) take: Vec<PartitionId>,
-    /// Whether a partition is free that a node should take soon.
+    /// Whether there is a free partition that a node should take soon.
     pub(super) is_waiting: bool,
 }
 

@@ -8,7 +8,7 @@ impl Balancer {
     pub(super) fn drain(&self, giving: &[GiveUp], cluster: &Cluster<'_>) -> Vec<GiveUp> {
         let me = self.me.incarnation;
         let mut candidates = cluster.candidates.clone();
-        // A successor owns what is on its way to it.
+        // Count a partition that is on its way as one of its successor.
         for to in giving.iter().filter_map(|step| step.to) {
             let mut candidates = candidates.iter_mut();
             if let Some(to) = candidates.find(|it| it.owner.incarnation == to.incarnation) {

@@ -47,10 +47,10 @@ pub(super) fn ordered(cluster: &Cluster<'_>, orders: &[MoveOrder]) -> Vec<Move> 
 /// partitions of an owner, those that the fewest candidates can run come first: the others are left
 /// for candidates that can run only those.
 ///
-/// Moves that successors ask for already come before all others, as long as the plan has no more
-/// moves with them. So a plan stays the same while its moves are done in any order. A simpler
-/// version plans anew from the rows alone. The plan is "0 and 3 to A, 1 to B", and the move of 3 is
-/// done first. Now the plan is "0 to B, 1 to A", while the owner already gives 0 to A. So A gets a
+/// Moves that successors ask for already come before all others, as long as they do not make the
+/// plan longer. So a plan stays the same while its moves are done in any order. A simpler version
+/// plans anew from the rows alone. The plan is "0 and 3 to A, 1 to B", and the move of 3 is done
+/// first. Now the plan is "0 to B, 1 to A", while the owner already gives 0 to A. So A gets one
 /// partition too many.
 pub(super) fn even_out(cluster: &Cluster<'_>, under_way: &[Move]) -> Vec<Move> {
     let mut sketch = Sketch::new(cluster);
@@ -106,7 +106,7 @@ impl<'a> Sketch<'a> {
         let loads = cluster.candidates.iter();
         let loads = loads.map(|candidate| (candidate.owner.incarnation, candidate.load)).collect();
         let mut movable: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        // Also the partitions that this node cannot run: all nodes must make the same plan.
+        // Include the partitions that this node cannot run: all nodes must make the same plan.
         for &partition in cluster.rows.keys() {
             let from =
                 cluster.row(partition).owner.and_then(|it| cluster.candidate(it.incarnation));

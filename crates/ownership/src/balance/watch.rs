@@ -12,10 +12,10 @@ use ielections::Incarnation;
 use super::ClusterSight;
 use crate::{Member, MemberId};
 
-/// The time in which starts and changes of the incarnation count.
+/// How long starts and changes of the incarnation count.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// A node with so many starts or changes is not steady.
+/// A node with this many starts or changes is not steady.
 const RESTARTS: u32 = 3;
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// Notes what a read shows. A read that was noted before changes nothing.
+    /// Notes what a read shows. A read that was noted already changes nothing.
     ///
     /// A heartbeat that is seen for the first time counts as one that rose. Otherwise a node that
     /// starts would see no other node for seconds, and take all free partitions.
@@ -129,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// The time for which the steady candidates have been the same.
+    /// How long the steady candidates have been the same.
     pub(super) fn steady_for(&self, now: Instant) -> Duration {
         self.steady_since.map_or(Duration::ZERO, |since| now.saturating_since(since))
     }

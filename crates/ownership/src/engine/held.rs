@@ -13,7 +13,7 @@ pub(super) enum HeldState {
     Working,
     /// The host stops the partition. Then the row changes.
     Stopping(NextOwner),
-    /// Nothing of the partition sends any more. The row may be changed from this time on.
+    /// The partition sends nothing more. The row may be changed from this time on.
     Stopped(NextOwner, Instant),
 }
 

@@ -56,8 +56,8 @@ pub enum OwnershipAnswer {
     Leases(BTreeSet<Incarnation>),
     /// The changes were made.
     Changed,
-    /// No change was made, and none of these changes ever will be by this call. The rows that were
-    /// not as expected are as given here.
+    /// No change was made, and this call never will make one. These are the rows that were not as
+    /// expected.
     Refused(OwnerRowsView),
     /// Nothing was done.
     Unavailable,

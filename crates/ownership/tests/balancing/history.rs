@@ -1,4 +1,4 @@
-//! A history: random faults, then calm, and the checks of what the calm brings.
+//! A history: random faults, then calm, and the checks of the state after the calm.
 
 use std::{collections::BTreeSet, hash::Hasher};
 
@@ -230,10 +230,10 @@ fn calm(mut world: World, faults: &Faults) -> Result<Outcome, String> {
         world.last_change = world.now;
     }
     let fewest = world.fewest_moves();
-    // A node that flapped is left alone for ten minutes, and its load may differ so long.
+    // A node that flapped is left alone for ten minutes, and its load may differ until then.
     let may_flap = world.may_flap();
     if may_flap && world.settings.random.u8(..8) > 0 {
-        // Only some histories wait so long.
+        // Only some histories wait that long.
         return Ok(outcome.with_counts(&world));
     }
     if may_flap {

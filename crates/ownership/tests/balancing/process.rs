@@ -18,14 +18,14 @@ use crate::{
     world::{Mistake, Settings},
 };
 
-/// The lease lasts so long after it was written, and the process works so long, in milliseconds.
+/// How long the lease lasts after it was written, and how long the process works, in milliseconds.
 pub(crate) const LEASE: u64 = 10_000;
 pub(crate) const WORK: u64 = 7_500;
-/// The process reads, beats and renews so often.
+/// How often the process reads, beats and renews.
 const EVERY: u64 = 1_000;
 /// A partition that could not be started starts again after this time.
 const REFUSED_FOR: u64 = 5_000;
-/// The process plans so often between two reads.
+/// How often the process plans between two reads.
 const PLAN_EVERY: u64 = 500;
 
 /// The instant of a time in milliseconds.
@@ -71,7 +71,7 @@ struct Read {
 pub(crate) struct Task {
     pub(crate) epoch: OwnerEpoch,
     pub(crate) ready_at: u64,
-    /// The time at which its row changes, and the next owner.
+    /// When its row changes, and the next owner.
     pub(crate) leaving: Option<(u64, Option<Owner>)>,
     is_move: bool,
     /// The process could not start the partition, and tries again later.
@@ -213,7 +213,7 @@ impl Process {
         }
         let Some(Read { sent, answer, is_lost, .. }) = self.read.take() else { return false };
         if let Some(mut view) = answer.filter(|_| !is_lost) {
-            // As the engine does: a plain read may show a former row.
+            // Like the engine: a plain read may show a former row.
             for (id, known) in self.view.iter().flat_map(|(_, view)| &view.rows) {
                 let row = view.rows.entry(*id).or_default();
                 if row.epoch < known.epoch {

@@ -9,13 +9,13 @@ use ownership::{
     PartitionId,
 };
 
-/// A member row expires so long after it was written, in milliseconds.
+/// How long after it was written a member row expires, in milliseconds.
 const MEMBER_TTL: u64 = 60_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) rows: OwnerRowsView,
-    /// Former rows, with the time until which a plain read may still show them.
+    /// Former rows, and until when a plain read may still show them.
     former: Vec<(u64, PartitionId, OwnerRow)>,
     /// The lease of each seat, and the time of its end.
     leases: BTreeMap<usize, (Incarnation, u64)>,

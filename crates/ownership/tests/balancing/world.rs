@@ -15,7 +15,7 @@ use crate::{
 
 /// A step of time, in milliseconds.
 pub(crate) const STEP: u64 = 100;
-/// Starts of a node count for so long.
+/// How long starts of a node count.
 const MEMORY: u64 = 600_000;
 
 /// A mistake of the host or of the balancer.
@@ -49,7 +49,7 @@ impl Mistake {
     ];
 }
 
-/// What holds for a history, and its random numbers.
+/// The settings of a history, and its random numbers.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) mistake: Option<Mistake>,
@@ -113,7 +113,7 @@ pub(crate) struct World {
     incarnations: u128,
     dead: BTreeMap<Incarnation, u64>,
     paused_since: Option<u64>,
-    /// The last time at which a node came, left or changed its state.
+    /// When a node last came, left or changed its state.
     pub(crate) last_change: u64,
     /// The moves that even out the loads.
     pub(crate) moves: Vec<PartitionId>,

@@ -18,7 +18,7 @@ use world::{Mistake, World};
 const HISTORIES: u64 = 3_000;
 const HISTORIES_OF_A_LONG_RUN: u64 = 100_000;
 
-/// The number of histories within which each mistake must be found.
+/// The run must find each mistake within this number of histories.
 const HISTORIES_FOR_A_MISTAKE: u64 = 3_000;
 
 #[expect(clippy::disallowed_methods, reason = "a run is told its seed")]

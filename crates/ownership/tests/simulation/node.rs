@@ -12,11 +12,11 @@ use ownership::{
     PartitionId,
 };
 
-/// The lease lasts so long after it was written, in milliseconds.
+/// How long the lease lasts after it was written, in milliseconds.
 pub(crate) const LEASE: u64 = 4_000;
-/// The node sends writes so long after it has sent the renewal.
+/// How long the node sends writes after it has sent the renewal.
 pub(crate) const WORK: u64 = 3_000;
-/// The node sends a renewal so often.
+/// How often the node sends a renewal.
 pub(crate) const RENEW_EVERY: u64 = 1_000;
 /// The most rows of one change.
 const ROWS_AT_ONCE: usize = 3;

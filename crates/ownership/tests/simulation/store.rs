@@ -8,7 +8,7 @@ use ownership::{OwnerChange, OwnerRow, OwnerRowsView, PartitionId};
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     rows: OwnerRowsView,
-    /// Former rows, with the time until which a plain read may still show them.
+    /// Former rows, and until when a plain read may still show them.
     former: Vec<(u64, PartitionId, OwnerRow)>,
     /// The lease of each seat, and the time of its end in milliseconds.
     leases: BTreeMap<usize, (Incarnation, u64)>,

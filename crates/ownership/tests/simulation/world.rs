@@ -30,7 +30,7 @@ pub(crate) enum Mistake {
     LeasesBeforeRows,
     /// The rows are read with a plain read before a start.
     OutdatedRows,
-    /// The end of a partition is reported before the partition sends nothing any more.
+    /// The end of a partition is reported while the partition still sends.
     ReportedTooEarly,
     /// A lease counts from the answer to its renewal.
     LeaseFromAnswer,
@@ -217,7 +217,7 @@ impl World {
         if self.random.u32(..100) < trouble * 2 {
             return true;
         }
-        // The renewal reaches the store at once, and its answer comes a while after. The node
+        // The renewal reaches the store at once, and its answer comes a while later. The node
         // counts the lease from the sending.
         let is_there = self.store.renew(which, process.me.incarnation, now, now + LEASE);
         if is_there {
@@ -242,7 +242,7 @@ impl World {
         node.up_at = self.now + self.random.u64(..6_000);
     }
 
-    /// The node wants to take and to give up partitions, also some that it cannot have.
+    /// The node wants to take and to give up partitions, even some that it cannot have.
     fn wish(&mut self, which: usize) {
         let has_faults = self.now < FAULTS;
         let others: Vec<_> = self
@@ -357,7 +357,7 @@ impl World {
                     self.hand_overs += u64::from(self.store.row(partition).owner.is_some());
                 }
                 OwnershipNotice::Foreign(partition, row) => {
-                    // A node whose lease is over learns so late, and rightly.
+                    // A node whose lease is over may rightly learn this late.
                     let lives = self.store.living(now).contains(&process.me.incarnation);
                     if lives {
                         return Err(format!("at {now} {which} lost {partition} to {row:?}"));

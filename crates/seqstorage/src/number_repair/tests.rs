@@ -1,5 +1,4 @@
-//! Numbers of events that the log of the partition has, and that of the workspace does not have
-//! yet.
+//! Numbers of events that are in the log of the partition, but not yet in that of the workspace.
 
 use std::num::NonZeroU16;
 
@@ -95,7 +94,7 @@ async fn an_event_that_is_not_applied_yet_counts() {
             in_wlog(&storage, &event(4, offset)).await;
         }
         in_plog(&storage, &event(4, 3)).await;
-        // An event of another workspace is behind it.
+        // An event of another workspace comes after it.
         in_plog(&storage, &event_of(WsId(11), 4, 4, 9)).await;
         if let Some(next) = stored {
             let offset = StoredOffset { partition: PARTITION, epoch: 4, next };
@@ -157,7 +156,7 @@ async fn a_stray_of_the_log_of_the_partition_does_not_count() {
     assert_eq!(planned(&partition, standard::WLOG_OFFSET).await, 1);
 }
 
-/// To mark the event takes the number. So a refusal until the event is marked would be a deadlock.
+/// Marking the event needs the number. So a refusal until the event is marked would be a deadlock.
 #[tokio::test]
 async fn an_event_that_cannot_be_read_does_not_keep_a_number_from_its_repair() {
     let (storage, partition) = partition().await;

@@ -23,13 +23,13 @@ pub enum OperatorOrder {
     Move {
         /// The partition.
         partition: PartitionId,
-        /// The epoch of the partition that the operator saw. The order is over when the epoch has
-        /// risen.
+        /// The epoch of the partition that the operator saw. Once the epoch has risen, the order is
+        /// void.
         epoch: OwnerEpoch,
         /// The id of the member that gets the partition.
         to: u128,
     },
-    /// Drain a member: its partitions go to other members, and none come.
+    /// Drain a member: its partitions go to other members, and it gets none.
     Drain {
         /// The id of the member.
         member: u128,
@@ -73,7 +73,7 @@ enum StoredOrder {
 struct HexId(u128);
 
 impl OrderId {
-    /// An id of a time whose nanoseconds do not count, as they are not stored.
+    /// An id. The nanoseconds of the time do not count, because they are not stored.
     pub(super) fn new(at: WallTime, random: u64) -> OrderId {
         OrderId::read(at.as_micros(), random)
     }

@@ -24,7 +24,7 @@ struct StoredPause {
 }
 
 impl BalancingPause {
-    /// The row that replaces the row that is there.
+    /// The row that replaces the present one.
     ///
     /// The time of a row is always later than that of its predecessor, so the row never returns to
     /// an earlier value. Otherwise a late attempt could find its condition true again.

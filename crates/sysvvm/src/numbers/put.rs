@@ -17,10 +17,10 @@ use istorage::{Conditional, ErrorKind, FoundRow, Key, Order, OrderedPut};
 use super::{LastNumber, NO_NUMBER, NumberRows, StoredOffset, corrupt, number_in};
 use crate::{Error, Result};
 
-/// The number of conditional writes that are sent at a time, each of another storage partition.
+/// How many conditional writes are sent at a time, each to a different storage partition.
 const CONDITIONAL_AT_ONCE: usize = 16;
 
-/// The time for which smaller parts are tried, after the last part that was stored.
+/// How long smaller parts are tried after the last part that was stored.
 const TRY_FOR: Duration = Duration::from_secs(5);
 
 /// A number to be stored in a row.
@@ -89,10 +89,10 @@ struct HiddenRow {
 }
 
 impl HiddenRow {
-    /// The write of the number, on the condition that the row is as it was found.
+    /// The write of the number, on the condition that the row is unchanged.
     ///
-    /// The number follows from the events of the log, and is the last one that was given. So it is
-    /// also right in the place of bytes that are no number.
+    /// The number follows from the events of the log, and is the last one that was given. So it
+    /// also replaces bytes that are no number.
     fn write(&self) -> Conditional {
         let (ccols, ttl) = (self.put.key.ccols.clone(), None);
         let value = Bytes::copy_from_slice(&self.put.rank.to_be_bytes());
@@ -190,7 +190,7 @@ impl NumberRows {
     /// that hides its number.
     ///
     /// The condition is exactly the row that was read, and a row never returns to a lower rank. So
-    /// a conditional write may land at any time later, also after its leader has lost the lease: it
+    /// a conditional write may land at any later time, even after its leader has lost the lease: it
     /// lands only if no later number was written.
     ///
     /// A simpler version trusts the acknowledgement of the ordered write. A row hides number 13;
@@ -297,8 +297,8 @@ impl NumberRows {
         Ok(hidden)
     }
 
-    /// Writes rows conditionally, those of each storage partition together. A row that has changed
-    /// is left, with those that are written together with it.
+    /// Writes rows conditionally, those of each storage partition together. If a row has changed,
+    /// it is left out together with the other rows of its storage partition.
     async fn replace<D: Future<Output = Result<Instant>>>(
         &self,
         hidden: &[HiddenRow],

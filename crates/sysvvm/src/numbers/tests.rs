@@ -15,8 +15,8 @@ use tck::storage::{Fault, Faulty};
 
 use super::*;
 
-/// The calls from one of them on fail, or seem to fail. If an offset is stored, all numbers in
-/// front of it are stored.
+/// From one call on, all calls fail, or seem to fail. If an offset is stored, all numbers before it
+/// are stored.
 #[tokio::test]
 async fn no_offset_is_stored_without_its_numbers() {
     let clock = Clock::system();
@@ -50,8 +50,8 @@ async fn no_offset_is_stored_without_its_numbers() {
     }
 }
 
-/// Another program has written the row of a number, so that the row hides ordered writes. A
-/// call fails. If the offset is stored, the row shows its number all the same.
+/// Another program has written the row of a number, so that the row hides ordered writes. A call
+/// fails. If the offset is stored, the row shows its number nevertheless.
 #[tokio::test]
 async fn no_offset_is_stored_while_a_number_is_hidden() {
     let clock = Clock::system();
@@ -192,7 +192,7 @@ async fn a_slow_storage_stores_numbers_in_smaller_parts() {
     assert_eq!(rows.next_offset(0, Instant::FAR_FUTURE).await.unwrap(), Some(9));
 }
 
-/// Each try begins with the smaller parts of the last one. Each call has its own time, also if a
+/// Each try begins with the smaller parts of the last one. Each call has its own time, even if a
 /// row hides its number, which takes four calls.
 #[tokio::test]
 async fn numbers_are_stored_if_each_call_can_have_a_single_row() {

@@ -7,7 +7,7 @@ use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
 use crate::Result;
 
-/// The time within which every server of a storage shows a keyspace that one server has shown.
+/// How long after one server of a storage shows a keyspace every server shows it.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The pause between two tries to open a keyspace that must exist.

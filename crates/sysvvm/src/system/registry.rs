@@ -179,7 +179,7 @@ impl System {
         Ok(outcome.is_applied().then_some(registered))
     }
 
-    /// Marks the initialization as finished. Returns what is there instead if the row was changed.
+    /// Marks the initialization as finished. If the row was changed, returns its present content.
     /// If another node finished the initialization, the row is the same.
     pub(super) async fn confirm(
         &self,

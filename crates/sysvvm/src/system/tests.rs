@@ -32,7 +32,7 @@ fn ten() -> NonZeroU16 {
     NonZeroU16::new(10).unwrap()
 }
 
-/// Makes a system keyspace in which another program wrote `rows`.
+/// Makes a system keyspace that has `rows` of another program.
 async fn foreign(rows: Vec<Put>) -> Arc<MemDriver> {
     let driver = driver();
     driver.create(&sysvvm(), FAR).await.unwrap();
@@ -247,7 +247,7 @@ async fn an_application_can_be_used_when_its_import_is_finished() {
     assert!(node.open_app(&app("shop"), FAR).await.is_ok());
 }
 
-/// What has become of an import, as another process sees it.
+/// The state of an import, as another process sees it.
 async fn state_of(system: &System, import: &AppImport) -> ImportState {
     system.import_state(import, FAR).await.unwrap()
 }
@@ -266,7 +266,7 @@ async fn an_application_that_does_not_exist_names_those_that_do() {
     assert_eq!(text(system.discard_import(&shop, FAR).await.unwrap_err()), named);
 }
 
-/// A discarded import is not taken for a later one of the same application.
+/// A discarded import is not mistaken for a later one of the same application.
 #[tokio::test]
 async fn a_discarded_import_cannot_finish() {
     let driver = driver();
