@@ -72,7 +72,7 @@ pub enum TokenRefusal {
         /// The issuer of the rules.
         expected: String,
     },
-    /// The token is for somebody else.
+    /// The token is for another audience.
     #[error("the token is not for the audience `{expected}`")]
     OtherAudience {
         /// The audience of the rules.

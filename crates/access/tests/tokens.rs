@@ -1,4 +1,4 @@
-//! Tokens of several issuers, and tokens that nobody should take.
+//! Tokens of several issuers, and tokens that must be refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -243,7 +243,7 @@ fn tokens_at_the_edges_of_their_time_are_taken() {
     }
 }
 
-/// A token that was remembered was good for ever.
+/// A remembered token was good forever.
 #[test]
 fn a_remembered_token_ends_like_any_other() {
     let key = IssuerKey::ed25519("ed");

@@ -46,7 +46,7 @@ pub struct ImportReport {
 /// [`ImportError::System`] with [`AlreadyExists`](sysvvm::Error::AlreadyExists) if the application
 /// exists, and with [`Importing`](sysvvm::Error::Importing) if another import of it has not
 /// finished, and [`ImportError::RowTooLarge`] if the storage cannot hold a row. If the storage does
-/// not answer while the application is registered, the import may have begun all the same.
+/// not answer while the application is registered, the import may still have begun.
 pub async fn import<R: BufRead + Send>(
     system: &System,
     name: &AppName,
@@ -63,7 +63,8 @@ pub async fn import<R: BufRead + Send>(
     let written = importer.write_app(&mut reader).await;
     let report = ImportReport { events: reader.events() };
     let Err(error) = written else { return Ok(report) };
-    // Perhaps another command has dropped the keyspace, or the last write was done all the same.
+    // Perhaps another command has dropped the keyspace, or the last write was done although it
+    // failed.
     match system.import_state(&begun, importer.deadline()).await {
         Ok(ImportState::Finished) => Ok(report),
         Ok(ImportState::Discarded) => {

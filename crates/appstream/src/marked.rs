@@ -1,4 +1,4 @@
-//! The rows of a marked event that no event has any more.
+//! The rows of a marked event, which no event has any more.
 //!
 //! The content of a marked event is lost, so a replay cannot make its rows again. The export reads
 //! them from the storage: the copy of the event in the log of the workspace, if the copy is whole;

@@ -56,7 +56,7 @@ pub enum TemplateError {
     #[error("the template has more than one check part: keep the last one")]
     SeveralChecks,
     /// The counter is after the check part, which covers only the text before it.
-    #[error("the check part does not cover the counter: put the check part behind the counter")]
+    #[error("the check part does not cover the counter: put the check part after the counter")]
     CheckBeforeCounter,
     /// The check digits have no rule for this character.
     #[error("`{{check:mod97}}` covers digits and the letters A to Z: remove {0:?}, or use luhn")]

@@ -27,8 +27,8 @@
 //! - [`DayText`] is the prepared text of a day. Keep it while [`CivilDay::contains`] is true.
 //! - [`Series::may_replace`] tells whether a definition may replace earlier ones.
 //! - [`FastSeries`] draws numbers over a storage: from ranges of counters that it reserves.
-//!   [`DocNumberRows`] is the place of its rows. Its ledger lists the ranges that may not be all
-//!   issued.
+//!   [`DocNumberRows`] is the place of its rows. Its ledger lists the ranges with counters that may
+//!   be unissued.
 
 // The example of the README is compiled as a test.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]

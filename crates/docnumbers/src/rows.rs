@@ -113,7 +113,7 @@ impl DocNumberRows {
         row.map(|row| Ok(CounterRow::read(&row)?.next)).transpose()
     }
 
-    /// The ledger: at most `limit` ranges that were reserved and may not be all issued, ascending.
+    /// The ledger: at most `limit` reserved ranges with counters that may be unissued, ascending.
     /// The first one begins at `from` or later. A range that a node holds now is in the ledger,
     /// too.
     ///

@@ -1,5 +1,5 @@
-//! Random templates, in the place of `IdTemplate`: their texts against a reference renderer, and no
-//! text for two documents.
+//! Random templates, instead of `IdTemplate`: their texts against a reference renderer, and no text
+//! for two documents.
 
 #![allow(clippy::unwrap_used)]
 

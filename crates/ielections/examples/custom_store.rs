@@ -22,7 +22,7 @@ use ielections::{
     clock::{Clock, Instant},
 };
 
-/// A table of a database. `None` in place of a value is a row that does not exist.
+/// A table of a database. `None` instead of a value is a row that does not exist.
 #[derive(Debug)]
 struct Table {
     /// Each value, and when its row expires.

@@ -50,7 +50,8 @@ pub struct Candidacy {
     pub last_seat: Seat,
     /// When the node stops trying. An attempt that is under way then goes on to its end.
     pub until: Instant,
-    /// Leases of this node under which no work runs. Their processes are known to be gone.
+    /// Leases of former processes of this node. These processes are known to be gone, so no work
+    /// runs under the leases.
     pub former: Vec<Lease>,
 }
 
@@ -109,7 +110,7 @@ impl ElectionEngine {
         }
     }
 
-    /// Deletes a lease under which no work ever ran.
+    /// Deletes a lease that no work ever ran under.
     fn withdraw(&mut self, seat: Seat, lease: Lease, now: Instant, input: EngineInput) -> Decision {
         match input {
             EngineInput::Answer(StoreAnswer::Broken) => self.give_up(GiveUpReason::Broken),

@@ -145,7 +145,7 @@ impl Keeper {
             }
             if offset != next {
                 return Err(StorageError(
-                    format!("the log has event {offset} in the place of event {next}").into(),
+                    format!("the log has event {offset} instead of event {next}").into(),
                 ));
             }
             for (key, number) in numbers {

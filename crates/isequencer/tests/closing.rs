@@ -217,7 +217,7 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
     let mut sequencer = Sequencer::new(params(), storage, Clock::system());
     until(|| sequencer.monitor().last_error().is_some()).await;
     let last_error = sequencer.monitor().last_error().unwrap();
-    assert_eq!(last_error.0.to_string(), "the log has event 3 in the place of event 2");
+    assert_eq!(last_error.0.to_string(), "the log has event 3 instead of event 2");
     assert_eq!(sequencer.monitor().busy(), Some(SequencerBusy::Actualizing));
     hole.1.store(true, Ordering::Release);
     sequencer.ready().await.unwrap();

@@ -309,8 +309,8 @@ async fn reading_a_long_log_makes_progress() {
 #[tokio::test]
 async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
     for (offsets, why) in [
-        ([1, 1], "the log has event 1 in the place of event 2"),
-        ([1, 3], "the log has event 3 in the place of event 2"),
+        ([1, 1], "the log has event 1 instead of event 2"),
+        ([1, 3], "the log has event 3 instead of event 2"),
     ] {
         let storage = recording(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
         let sequencer = Sequencer::new(params(), storage, Clock::system());

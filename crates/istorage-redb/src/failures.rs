@@ -293,8 +293,8 @@ async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by
     assert_eq!(node.insert("a", "2").await.unwrap().is_applied(), !there);
 }
 
-/// A panic ended the thread that writes. The requests that waited behind the panic were never
-/// answered, and nothing was written any more.
+/// A panic ended the thread that writes. The waiting requests were never answered, and nothing more
+/// was written.
 #[tokio::test]
 async fn a_panic_in_a_commit_makes_only_its_group_unknown() {
     let node = Node::start().await;

@@ -278,8 +278,8 @@ impl StorageFile {
         read(&self.open).is_some()
     }
 
-    /// Whether a sync has failed. The data written before that sync may be lost, and reads show it
-    /// all the same. So this process never opens the file again.
+    /// Whether a sync has failed. The data written before that sync may be lost, although reads
+    /// show it. So this process never opens the file again.
     pub(crate) fn has_failed_sync(&self) -> bool {
         self.has_failed_sync.load(Ordering::Acquire)
     }

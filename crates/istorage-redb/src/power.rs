@@ -396,7 +396,7 @@ impl Exploration {
     }
 }
 
-/// Explores from some seeds, and from many more if long rounds are asked for.
+/// Explores from some seeds, and from many more in long rounds.
 async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
     let seeds = if tck::trial::is_long() { 250 * seeds } else { seeds };
     let (mut failures, mut expired) = (0, 0);

@@ -129,14 +129,14 @@ mod tests {
         AtomicBatch { puts, ..AtomicBatch::default() }
     }
 
-    /// Places for writes of so many bytes, until none is free.
+    /// Takes places for writes of this many bytes, until none is free.
     fn fill(places: &QueuePlaces, bytes: usize) -> Vec<QueuePlace> {
         let batch = puts(bytes);
         std::iter::from_fn(|| places.of_write(&batch).now_or_never().flatten()).collect()
     }
 
     /// Commands with large rows filled the queue, which was bounded by jobs only: its 1,024 jobs
-    /// were gigabytes, and the renewal of a lease waited behind them until the lease had ended.
+    /// were gigabytes, and the renewal of a lease waited for them until the lease had ended.
     #[test]
     fn each_kind_of_job_is_bounded_and_waits_for_its_own_kind_only() {
         let places = QueuePlaces::new();

@@ -78,8 +78,8 @@ fn check_after(after: &[u8], row: &[u8], key: &[u8]) -> Result<(), StorageError>
 const CHECKED_ROW: usize = 64 << 10;
 const CHECKED_KEY: usize = 1 << 10;
 
-/// Fails if a bit of the key of a row has flipped. A damaged row with a whole key passes: it
-/// misleads nobody.
+/// Fails if a bit of the key of a row has flipped. A damaged row with a whole key passes, because
+/// it misleads no search.
 pub(crate) fn check_key(key: &[u8], row: &[u8]) -> Result<(), StorageError> {
     let is_checked = row.len() <= CHECKED_ROW && key.len() <= CHECKED_KEY;
     if !is_checked || !layout::has_flipped_bit(key, row) {

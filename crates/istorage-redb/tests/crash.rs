@@ -253,7 +253,7 @@ fn answers_before_the_log_has_them_are_found() {
     assert!(found.as_ref().is_some_and(|found| found.contains("lost puts")), "{found:?}");
 }
 
-/// Kills a process in each round, after so many answers. `crash` happens to its folder after each
+/// Kills a process in each round, after this many answers. `crash` happens to its folder after each
 /// kill.
 fn killed_in_rounds(rounds: impl Iterator<Item = usize>, crash: impl Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();

@@ -217,7 +217,7 @@ async fn a_damaged_expiry_index_fails_no_call_on_rows() {
     node.driver.close().await;
 }
 
-/// Zeroes the pages on which the index has the row with these clustering columns.
+/// Zeroes the pages where the index has the row with these clustering columns.
 ///
 /// An entry of the index is a moment of 8 bytes, followed by the key of a row. The moment begins
 /// with zeros here. In the table of rows, the bytes before a key belong to the key of another row.

@@ -36,7 +36,7 @@ impl StorageDriver for ReadOnlyDriver {
 
     async fn create(&self, keyspace: &KeyspaceName, _: Instant) -> Result<()> {
         Err(Error::invalid(format!(
-            "the keyspace `{keyspace}` does not exist, and the storage is only read"
+            "the keyspace `{keyspace}` does not exist, and the storage is open for reading only"
         )))
     }
 
@@ -92,5 +92,5 @@ impl StorageWrapper for ReadOnly {
 }
 
 fn refused() -> Error {
-    Error::invalid("nothing was written: the storage is only read")
+    Error::invalid("nothing was written: the storage is open for reading only")
 }

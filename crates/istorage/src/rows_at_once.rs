@@ -37,14 +37,14 @@ impl RowsAtOnce {
         &left[..left.len().min(self.get())]
     }
 
-    /// Notes that a call for so many rows has succeeded.
+    /// Notes that a call for this many rows has succeeded.
     pub fn note_done(&self, rows: usize, took: Duration, timeout: Duration) {
         if rows >= self.get() && took < timeout / 2 {
             self.set(rows * 2);
         }
     }
 
-    /// Notes that a call for so many rows has failed.
+    /// Notes that a call for this many rows has failed.
     pub fn note_failed(&self, rows: usize, took: Duration) {
         if took >= EARLY {
             self.set(self.get().min(rows / 2));

@@ -62,7 +62,7 @@ pub struct OwnershipEngine {
     rows_at_once: usize,
     rows: OwnerRowsView,
     held: BTreeMap<PartitionId, Held>,
-    /// The highest epoch under which each partition was started here.
+    /// The highest epoch that each partition was started under here.
     used: BTreeMap<PartitionId, OwnerEpoch>,
     restarts: BTreeMap<PartitionId, Restarts>,
     wanted: BTreeSet<PartitionId>,

@@ -150,7 +150,8 @@ impl SeqStorage for PartitionStorage {
         let Some(next) = next else { return Ok(Offset::FIRST) };
         Offset::new(next).ok_or_else(|| {
             StorageError(
-                format!("the stored offset {next} of partition {partition} is no offset").into(),
+                format!("the stored offset {next} of partition {partition} is not an offset")
+                    .into(),
             )
         })
     }
@@ -197,7 +198,7 @@ fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
     let numbers = entry.drawn().iter().filter_map(number).filter(is_counted).collect();
     let offset = Offset::new(entry.plog().0).ok_or_else(|| {
         StorageError(
-            format!("the offset {} of an event is no offset of a log", entry.plog()).into(),
+            format!("the offset {} of an event is not an offset of a log", entry.plog()).into(),
         )
     })?;
     Ok(LoggedEvent { offset, numbers })

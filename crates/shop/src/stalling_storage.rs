@@ -116,7 +116,7 @@ impl StallingStorage {
         self.state.send_modify(|state| state.is_still = true);
     }
 
-    /// Does a call, and stands still before or after the call as told.
+    /// Does a call, and stands still before or after it, as the test wants.
     async fn stalled<T>(&self, is_write: bool, call: impl Future<Output = T>) -> T {
         self.wait_while_still().await;
         let mut this = None;

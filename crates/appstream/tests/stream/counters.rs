@@ -62,7 +62,7 @@ async fn drawn_after_import(stream: &[u8]) -> HashSet<String> {
 
 #[tokio::test]
 async fn a_range_that_is_reserved_between_the_reads_is_not_given_twice() {
-    // The node crashes, or it has issued all that it reserved, and stops.
+    // The node crashes, or it has issued everything that it reserved, and stops.
     for (count, stops) in [(10, false), (17, true)] {
         let scene = Scene::deployed(TrustLevel::Zero, false).await;
         let first = node(&scene, "first", 0).await;

@@ -251,7 +251,7 @@ async fn writes_that_the_storage_refused_are_repeated() {
         }
     };
     let refusing = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
-    // The format of the system keyspace is written once, by whoever opens it first.
+    // The first process that opens the system keyspace writes its format.
     drop(system(&driver).await);
     let over = System::open(refusing, sysvvm(), Clock::system(), FAR).await.unwrap();
     import(&over, &name(), &stream[..], &checked, Clock::system(), FAR).await.unwrap();

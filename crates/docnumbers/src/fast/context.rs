@@ -63,7 +63,7 @@ impl SeriesContext {
         self.series.definition().step
     }
 
-    /// All that the node holds of a counter; nothing if there is nothing to give back.
+    /// Everything that the node holds of a counter; `None` if there is nothing to give back.
     pub(crate) fn given_up(&self, name: CounterName, counter: HeldCounter) -> Option<GivenUp> {
         let HeldCounter { ranges: held, rows, .. } = counter;
         let known = match rows {

@@ -16,7 +16,7 @@ use crate::{
     rows::{CounterKey, CounterRow, LedgerRow, Token, places},
 };
 
-/// A counter that the node gives up, with all that it holds of the counter.
+/// A counter that the node gives up, with everything that it holds of the counter.
 #[derive(Debug)]
 pub(crate) struct GivenUp {
     pub(crate) of: CounterKey,

@@ -164,7 +164,7 @@ impl HeldCounters {
         self.queues.missing(name, unissued)
     }
 
-    /// Takes a counter out, with all that the node holds of it.
+    /// Takes a counter out, with everything that the node holds of it.
     pub(crate) fn remove(&mut self, name: CounterName, step: u64) -> Option<HeldCounter> {
         let counter = self.held.pop(&name)?;
         self.unissued -= counter.ranges.unissued(step);

@@ -242,7 +242,7 @@ fn a_draw_on_another_runtime_does_not_own_the_reservation() {
     assert_eq!(home.block_on(database.draw(&node, 30)).last(), Some(&44));
 }
 
-/// The runtime that opened a series has ended. Draws fail, and do not wait for a lock for ever.
+/// The runtime that opened a series has ended. Draws fail, and do not wait for a lock forever.
 #[test]
 fn a_series_whose_runtime_ended_refuses_draws() {
     let new = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();

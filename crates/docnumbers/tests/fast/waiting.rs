@@ -20,7 +20,7 @@ async fn slow_node(
     (database, node)
 }
 
-/// Draws numbers one by one from several callers, for ever.
+/// Draws numbers one by one from several callers, forever.
 async fn draw_singles(database: &Database, node: &FastSeries, callers: usize) {
     let caller = async || {
         loop {

@@ -8,8 +8,8 @@ use istorage::{Error, ErrorKind, Result};
 /// The pause before a server is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Why a call could not go on last. A call that misses its deadline reports this reason as the
-/// cause.
+/// Why the last attempt of a call could not go on. A call that misses its deadline reports this
+/// reason as the cause.
 pub(crate) type LastFailure = Option<Error>;
 
 /// Waits before the next step. A step that failed as `Unavailable` is tried again until the caller

@@ -53,8 +53,8 @@ impl Survey {
 }
 
 /// Asks every server that can be reached for its view of the keyspace, until a deadline. With
-/// `datacenter`, only the servers of that datacenter are asked. A server that shows the table of
-/// this driver must also answer a query of the table.
+/// `datacenter`, it asks only the servers of that datacenter. A server that shows the table of this
+/// driver must also answer a query of the table.
 ///
 /// # Errors
 /// `Corrupt` if the keyspace was not made by this driver.

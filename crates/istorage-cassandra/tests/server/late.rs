@@ -114,7 +114,7 @@ impl Network {
 
 impl State {
     /// Passes requests on. If the network stalls, the client's next question for a sign of life is
-    /// late by `STALL`. Everything behind the question is late by `STALL` again.
+    /// late by `STALL`. Everything after the question is late by another `STALL`.
     async fn pass(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
         const STALL: Duration = Duration::from_millis(4_500);
         const HEADER: usize = 9;

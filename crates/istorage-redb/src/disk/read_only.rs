@@ -189,7 +189,7 @@ mod tests {
             expected.resize(len, 0);
             assert!(all(&overlay) == expected, "after it was made {len} bytes long");
         }
-        assert!(overlay.read(8_999, &mut [0; 2]).is_err(), "behind the end");
+        assert!(overlay.read(8_999, &mut [0; 2]).is_err(), "beyond the end");
         assert!(all(&overlay.file) == before);
     }
 

@@ -42,7 +42,7 @@ fn disk_bytes() -> u64 {
 /// Whether the disk must read this place of a file, because the system does not have the place in
 /// memory. Afterwards the system has it in memory.
 ///
-/// The test looked with a read that may not wait (`RWF_NOWAIT`). But such a read also asks the
+/// The test looked with a read that must not wait (`RWF_NOWAIT`). But such a read also asks the
 /// disk, and succeeds if the disk answers at once. So under load the place seemed to be in memory.
 fn asks_disk(path: &Path, at: usize) -> bool {
     let file = File::open(path).unwrap();

@@ -36,7 +36,7 @@ pub(super) fn read(
     for _ in 0..PAGE_STEPS {
         let Some(from) = next.as_deref().filter(|_| bytes < PAGE_BYTES) else { break };
         let failed = |error| {
-            errors::read_error(format!("{} and those behind it", keyspace.row_name(from)), error)
+            errors::read_error(format!("{} and those after it", keyspace.row_name(from)), error)
         };
         let mut rows = search::rows_from(table, from).map_err(failed)?;
         let Some((key, _)) = rows.next().map_err(failed)? else {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// A renewed lease was answered only when the large write after it was on the disk, too: a
-    /// group with so many bytes is committed durably, which takes the disk long.
+    /// group of this size is committed durably, which takes the disk long.
     #[test]
     fn a_lease_is_written_with_small_requests_only() {
         assert_eq!(

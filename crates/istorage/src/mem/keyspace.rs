@@ -1,4 +1,4 @@
-//! A keyspace in memory behind the contract.
+//! A keyspace in memory, as the contract sees it.
 
 use std::time::Duration;
 

@@ -338,8 +338,8 @@ mod tests {
         }
     }
 
-    /// A row of another program was in the place of a conditional row. The storage answered that
-    /// the write was invalid, so its caller could not tell that the row existed.
+    /// Another program had a row where a conditional row was to be written. The storage answered
+    /// that the write was invalid, so its caller could not tell that the row existed.
     #[test]
     fn a_conditional_write_compares_the_value_of_a_row_of_any_kind() {
         let now = ManualClock::new(0).clock().now();
