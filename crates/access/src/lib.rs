@@ -1,9 +1,10 @@
 //! Decides whether a request comes from the sender that it names, and what the sender may do.
 //!
 //! A request has a *token*: a JWT that an issuer has signed. The token names its *principal*, and
-//! has *grants*: which applications and workspaces the principal may read, change or administer.
-//! This crate checks tokens and makes them. It does no I/O, and has no clock: the caller reads the
-//! files and passes the time, in seconds since 1970.
+//! has *grants*: which applications and workspaces the principal may read, change or administer. A
+//! [`TokenVerifier`] checks tokens by its [`TokenRules`] and a [`KeySet`], and returns the
+//! [`Caller`]: the [`Principal`] and its [`Grants`]. A [`SigningKey`] makes tokens. The crate does
+//! no I/O, and has no clock: its user reads the files and passes the time, in seconds since 1970.
 //!
 //! ```
 //! use access::{KeySet, NewToken, Right, SigningKey, TokenRules, TokenVerifier};

@@ -1,11 +1,13 @@
-//! The port of the sequencer, over any storage: the numbers and the log of a partition.
+//! Connects the sequencer to any storage: the numbers and the log of a partition.
 //!
-//! The numbers are in one of two places. All partitions share rows of the system keyspace
-//! ([`System::numbers`](sysvvm::System::numbers)). Or each partition has a view in the keyspace of
-//! the application ([`numbers_in_view`]).
+//! A [`PartitionStorage`] is the port of the sequencer. The numbers are in one of two places: in
+//! rows of the system keyspace that all partitions share
+//! ([`System::numbers`](sysvvm::System::numbers)), or in a view of each partition in the keyspace
+//! of the application ([`numbers_in_view`]). The port also plans and makes repairs: a [`MarkPlan`]
+//! for an event that cannot be read, and a [`NumberPlan`] for a stored number.
 //!
-//! The log is the same for both places. Invariant: the replay applies an event before the sequencer
-//! gets its numbers, so the stored numbers and offset are never ahead of the applied events.
+//! Invariant: the replay applies an event before the sequencer gets its numbers, so the stored
+//! numbers and offset are never ahead of the applied events.
 
 // The example of the README is compiled as a test.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]

@@ -1,12 +1,13 @@
 //! The system keyspace: its key layout, its format, the registry of applications, election rows,
 //! ownership rows, members and stored numbers.
 //!
-//! Invariant: only this crate knows the keys of the system keyspace. The keys of document numbers
-//! begin with the bytes that [`System::document_numbers`] gives; the crate `docnumbers` decides the
-//! rest.
+//! A [`System`] is a database with its system keyspace open. It has the registry ([`AppEntry`]),
+//! and gives the rows of each kind: [`ElectionRows`], [`OwnerRows`], [`MemberRows`], [`NumberRows`]
+//! and [`RepairRows`]. Invariant: only this crate knows the keys of the system keyspace. The keys
+//! of document numbers begin with the bytes that [`System::document_numbers`] gives; the crate
+//! `docnumbers` decides the rest.
 //!
-//! A [`System`] is a database with its system keyspace open. It gives each application a keyspace
-//! of its own:
+//! A system gives each application a keyspace of its own:
 //!
 //! ```
 //! use clock::Clock;
