@@ -42,11 +42,11 @@ pub struct ImportReport {
 ///
 /// # Errors
 /// [`ImportError::Unfinished`] if the import began and failed: discard it with
-/// [`System::discard_import`], and begin again. After other errors no import is left: for example
-/// [`ImportError::System`] with [`AlreadyExists`](sysvvm::Error::AlreadyExists) if the application
-/// exists, and with [`Importing`](sysvvm::Error::Importing) if another import of it has not
-/// finished, and [`ImportError::RowTooLarge`] if the storage cannot hold a row. If the storage does
-/// not answer while the application is registered, the import may still have begun.
+/// [`System::discard_import`], and begin again. Other errors leave no import. For example,
+/// [`ImportError::RowTooLarge`] if the storage cannot hold a row, and [`ImportError::System`]: with
+/// [`AlreadyExists`](sysvvm::Error::AlreadyExists) if the application exists, with
+/// [`Importing`](sysvvm::Error::Importing) if another import of it has not finished. If the storage
+/// does not answer while the application is registered, the import may still have begun.
 pub async fn import<R: BufRead + Send>(
     system: &System,
     name: &AppName,

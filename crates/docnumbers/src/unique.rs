@@ -6,7 +6,7 @@
 //!
 //! **Proof.** Divide a text from the left: a part of fixed width ends in a known place. A part of
 //! variable width has only digits, and ends a known distance before the first character that is no
-//! digit; the last such part ends a known distance before the end of the text. So a text has one
+//! digit. The last such part ends a known distance before the end of the text. So a text has one
 //! division into parts, which gives the counter, the workspace and the fields of the date, and by
 //! [`determines_period`] the fields give the period.
 

@@ -225,8 +225,8 @@ fn a_candidate_that_gives_up_reports_the_reason() {
     }
 }
 
-/// A candidate does not look all the time because a row is about to expire or should have expired,
-/// nor because of the lease of a seat that it does not compete for.
+/// A candidate must not look all the time. A row that is about to expire, or should have expired,
+/// is no reason to do so. Neither is the lease of a seat that the candidate does not compete for.
 #[test]
 fn a_candidate_looks_near_the_end_of_a_lease_and_pauses_otherwise() {
     let left =

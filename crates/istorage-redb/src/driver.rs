@@ -44,7 +44,7 @@ use crate::{
 ///
 /// # Metrics
 /// The histogram `istorage_redb_durable_commit_seconds` of the `metrics` facade has the durations
-/// of the durable commits that succeeded: one for each 8 MiB of the log, for each group of writes
+/// of successful durable commits. There is one for each 8 MiB of the log, for each group of writes
 /// of more than 1 MiB, and for each keyspace that is made or dropped. There is also one after the
 /// file was opened again because a write failed, and one after the segment of the log was removed.
 /// The durable commits of opening and closing the driver are not counted. All other writes wait for
@@ -56,10 +56,10 @@ use crate::{
 /// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is
 /// `Corrupt`, and the error names the row. A row is also damaged if its page is damaged or the disk
 /// cannot read the page. All other rows are served. If a bit of the key of a row has flipped, the
-/// row is not absent, but the call is `Corrupt`: this holds for rows of at most 64 KiB with keys of
-/// at most 1 KiB. The rows of a file that was not closed in order are checked in the background.
-/// [`check`](crate::check) verifies the whole file. If not even the beginning of the file can be
-/// read, every call is `Unavailable`.
+/// call is `Corrupt` and does not answer that the row is absent. This holds for rows of at most 64
+/// KiB with keys of at most 1 KiB. The rows of a file that was not closed in order are checked in
+/// the background. [`check`](crate::check) verifies the whole file. If not even the beginning of
+/// the file can be read, every call is `Unavailable`.
 ///
 /// # Atomicity
 /// Every call is one transaction. A batch of puts, too, is written whole or not at all. All other

@@ -7,8 +7,8 @@
 //! Two files hold the log, beside the storage file. They take turns: segment `n` is in the first
 //! file if `n` is even. The first two frames of a segment are empty. The first one is synced before
 //! the durable commit that names it, and no other frame is written before that commit. So the
-//! storage file always names a frame that is in the log, and lacks exactly the frames after it in
-//! the same segment.
+//! storage file always names a frame that is in the log, and lacks only the frames after it in the
+//! same segment.
 //!
 //! # Invariants
 //! - Each transaction writes the position of its frame into the file. So each opening can compare

@@ -17,10 +17,10 @@
 //!   that was alive and has no lease never leads again.
 //! - A partition is taken only after a read of leases that shows the lease of this node: a wrong
 //!   clock of a server would have expired that lease, too.
-//! - A partition starts at most once under an epoch. A simpler version starts whatever partition
-//!   names this node: the node has stopped a partition, and its handover has no answer; the node
-//!   reads its own name and starts the partition; the handover lands, and the successor starts it,
-//!   too. So after a stop the row must change first.
+//! - A partition starts at most once under an epoch. A simpler version starts each partition whose
+//!   row names this node: the node has stopped a partition, and its handover has no answer; the
+//!   node reads its own name and starts the partition; the handover lands, and the successor starts
+//!   it, too. So after a stop the row must change first.
 //! - The row of a partition changes only after the host has reported that the partition sends
 //!   nothing more.
 

@@ -27,8 +27,8 @@ pub enum MarkError {
     Readable(Offset),
     /// The copy of the event in the log of the workspace cannot be read. So the caller must give
     /// the numbers that the event drew. The error has a safe number for each missing one: 4,096
-    /// above the last known number of its sequence, because a command makes at most 4,096 records,
-    /// or the last number of the sequence.
+    /// above the last known number of its sequence, or the last number of the sequence. A command
+    /// makes at most 4,096 records.
     #[error("the log of the workspace has no copy that can be read: give the last number that the event drew of each missing sequence (`--number SEQUENCE:NUMBER` for each), or state that it drew none (`--no-numbers`); safe numbers are {}", list(.0))]
     NumbersNeeded(Vec<DrawnNumber>),
     /// The given numbers contradict the given offset in the log of the workspace.

@@ -99,10 +99,10 @@ impl WriterThread {
     /// after its own write, and gets a snapshot that is older than the write.
     ///
     /// If redb then fails to commit, the open file lacks answered writes, and takes no calls until
-    /// it is opened again. A simpler version leaves it open while it has no name. An operator moves
-    /// the file away and back, and the commit fails meanwhile; the next group begins a segment, and
-    /// its durable commit names a place after the frame of the answered writes. So these writes
-    /// would be lost.
+    /// it is opened again. A simpler version leaves the file open while it has no name. An operator
+    /// moves the file away and back, and the commit fails meanwhile; the next group begins a
+    /// segment, and its durable commit names a place after the frame of the answered writes. So
+    /// these writes would be lost.
     fn commit(
         &mut self,
         txn: WriteTransaction,
