@@ -48,8 +48,8 @@ pub enum StoreError {
     /// The outcome is unknown: the write may be done, or may still be done later.
     #[error("the outcome of the call is unknown")]
     Unknown(#[source] Cause),
-    /// Nothing was done, and another try will not help. The store is closed, or holds rows that it
-    /// must not hold.
+    /// Nothing was done, and another try will not help. The store is closed, or its content is not
+    /// what it must be.
     #[error("permanent store error")]
     Broken(#[source] Cause),
 }
