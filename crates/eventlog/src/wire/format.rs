@@ -1,6 +1,6 @@
 //! The types of the bytes of rows. These types are the format, and so are `EventPlace`, `Version`,
-//! `DrawnNumber` and `TableKind`. A change of a field, of the order of fields, or of the order of an
-//! enum's values is a new version.
+//! `DrawnNumber` and `TableKind`. A change of a field, of the order of fields, or of the order of
+//! an enum's values is a new version.
 
 use std::str::FromStr;
 

@@ -23,8 +23,8 @@ use crate::{
     trial::{Conclusion, Trial, TrialRunner},
 };
 
-/// The longest time of a trial. Most trials are done within a second. It leaves time for a call that
-/// takes as long as it may.
+/// The longest time of a trial. Most trials are done within a second. It leaves time for a call
+/// that takes as long as it may.
 const LIMIT: Duration = Duration::from_secs(360);
 /// The longest time of a trial that writes very many rows.
 const LIMIT_OF_LONG_TRIALS: Duration = Duration::from_secs(900);
