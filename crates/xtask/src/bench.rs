@@ -6,7 +6,7 @@ use crate::{
     cargo::{self, cargo},
     error::Result,
     process,
-    servers::{CommitLog, OwnServers, ServerKind},
+    servers::{OwnServers, Purpose, ServerKind},
 };
 
 /// The drivers that a program measures if no argument names drivers.
@@ -82,7 +82,7 @@ fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     let servers = OwnServers::new()?;
     let wanted = ServerKind::ALL.into_iter();
     let wanted = wanted.filter(|kind| is_chosen(arguments, usual, kind.driver()));
-    let variables = servers.start(&wanted.collect::<Vec<_>>(), CommitLog::Periodic)?;
+    let variables = servers.start(&wanted.collect::<Vec<_>>(), Purpose::Measurements)?;
     let mut command = cargo(&[&["run", "--quiet"], &program[..]].concat())?;
     command.arg("--").args(arguments).envs(variables);
     if value_of("--drivers", arguments).is_none() {

@@ -15,7 +15,7 @@ use crate::{
     cargo,
     error::{Error, ErrorContext, Result, failed},
     folders, interrupt,
-    servers::{CommitLog, OwnServers, ServerKind},
+    servers::{OwnServers, Purpose, ServerKind},
 };
 use node::{ClusterNode, NodePlace};
 
@@ -61,7 +61,7 @@ fn lock(path: &Path) -> Result<File> {
 }
 
 fn start_and_wait(servers: &OwnServers, binary: &Path, places: Vec<NodePlace>) -> Result<()> {
-    let variables = servers.start(&[ServerKind::Cassandra], CommitLog::Periodic)?;
+    let variables = servers.start(&[ServerKind::Cassandra], Purpose::Tests)?;
     let Some((_, cassandra)) = variables.first() else {
         return failed("no Cassandra server was started");
     };

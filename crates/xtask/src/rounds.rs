@@ -10,7 +10,7 @@ use crate::{
     defects::{self, Defect},
     error::{Error, Result, failed},
     process,
-    servers::{CommitLog, OwnServers, ServerKind, Variables},
+    servers::{OwnServers, Purpose, ServerKind, Variables},
 };
 
 /// The storage of a run that names none: the default of the program.
@@ -45,7 +45,7 @@ fn run_on_servers(
         command.arg("--vvm").arg(defects::build(defect)?);
     }
     let servers = OwnServers::new()?;
-    let variables = servers.start(server_of(arguments).as_slice(), CommitLog::Batch)?;
+    let variables = servers.start(server_of(arguments).as_slice(), Purpose::Rounds)?;
     process::run_reading(command.envs(variables), |line| {
         println!("{line}");
         see(line);

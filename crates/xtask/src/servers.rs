@@ -73,13 +73,13 @@ impl ServerKind {
 
     /// Starts the server with its data in `folder`, which does not exist yet. Returns the address
     /// when the server is ready.
-    fn start(self, folder: &Path, commit_log: CommitLog) -> Result<String> {
+    fn start(self, folder: &Path, purpose: Purpose) -> Result<String> {
         let started = Instant::now();
         fs::create_dir_all(folder).context(folder.display())?;
         let address = match self {
-            ServerKind::Cassandra => cassandra::start_single(folder, commit_log),
-            ServerKind::Cluster => cassandra::start_cluster(folder, commit_log),
-            ServerKind::Dynamodb => dynamodb::start(folder),
+            ServerKind::Cassandra => cassandra::start_single(folder, purpose),
+            ServerKind::Cluster => cassandra::start_cluster(folder, purpose),
+            ServerKind::Dynamodb => dynamodb::start(folder, purpose),
         }?;
         fs::write(folder.join("address"), &address)
             .context("cannot write the file with the address")?;
@@ -88,22 +88,36 @@ impl ServerKind {
     }
 }
 
-/// When a Cassandra server writes its commit log to the disk.
+/// What servers are started for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum CommitLog {
-    /// Now and then, as Cassandra does by default. A server that is killed may lose the writes that
-    /// it acknowledged in the last moment.
-    Periodic,
-    /// Before it acknowledges a write.
-    Batch,
+pub(crate) enum Purpose {
+    /// Suites, and people who try something.
+    Tests,
+    /// Rounds of faults that kill servers.
+    Rounds,
+    /// Measurements.
+    Measurements,
 }
 
-impl CommitLog {
-    /// Returns the lines of the configuration of a server.
-    fn settings(self) -> &'static str {
+impl Purpose {
+    /// Returns the lines of the configuration of a Cassandra server that say when it writes its
+    /// commit log to the disk: now and then, as it does by default, or before it acknowledges a
+    /// write. Otherwise a server that is killed may lose the writes that it acknowledged in the last
+    /// moment.
+    fn commit_log(self) -> &'static str {
         match self {
-            CommitLog::Periodic => "commitlog_sync: periodic\ncommitlog_sync_period: 10000ms",
-            CommitLog::Batch => "commitlog_sync: batch",
+            Purpose::Rounds => "commitlog_sync: batch",
+            _ => "commitlog_sync: periodic\ncommitlog_sync_period: 10000ms",
+        }
+    }
+
+    /// Returns the options of Java. The servers of tests live for some minutes. The optimizing
+    /// compiler took a quarter of their time of the processors, which suites need, and they answered
+    /// slowly until it was done.
+    fn java_options(self) -> &'static [&'static str] {
+        match self {
+            Purpose::Tests => &["-XX:TieredStopAtLevel=1"],
+            _ => &[],
         }
     }
 }
@@ -128,7 +142,7 @@ pub(crate) fn up(kinds: &[ServerKind]) -> Result<Variables> {
     for kind in &to_start {
         stop_server(&folder.join(kind.name()))?;
     }
-    match start_all(&to_start, &folder, CommitLog::Periodic) {
+    match start_all(&to_start, &folder, Purpose::Tests) {
         Ok(started) => variables.extend(started),
         Err(error) => {
             for kind in &to_start {
@@ -170,10 +184,10 @@ impl OwnServers {
     }
 
     /// Starts these kinds at the same time, except those with an address in the environment.
-    pub(crate) fn start(&self, kinds: &[ServerKind], commit_log: CommitLog) -> Result<Variables> {
+    pub(crate) fn start(&self, kinds: &[ServerKind], purpose: Purpose) -> Result<Variables> {
         sweep(&run_folder()?)?;
         let (mut variables, missing) = environment::split_by_environment(kinds)?;
-        variables.extend(start_all(&missing, &self.folder, commit_log)?);
+        variables.extend(start_all(&missing, &self.folder, purpose)?);
         Ok(variables)
     }
 
@@ -248,10 +262,10 @@ fn sweep(run: &Path) -> Result<()> {
 
 /// Starts servers at the same time. If one fails, the others give up, and the caller stops the
 /// servers that were started.
-fn start_all(kinds: &[ServerKind], folder: &Path, commit_log: CommitLog) -> Result<Variables> {
+fn start_all(kinds: &[ServerKind], folder: &Path, purpose: Purpose) -> Result<Variables> {
     let results = thread::scope(|scope| {
         let start = |kind: ServerKind| {
-            let result = kind.start(&folder.join(kind.name()), commit_log);
+            let result = kind.start(&folder.join(kind.name()), purpose);
             if result.is_err() {
                 interrupt::give_up();
             }

@@ -5,7 +5,7 @@ use std::{env, thread, time::Duration};
 use crate::{
     error::{Error, ErrorContext, Result, failed},
     examples, interrupt, rounds,
-    servers::{CommitLog, OwnServers, ServerKind, Variables},
+    servers::{OwnServers, Purpose, ServerKind, Variables},
     steps::Steps,
     suites::{self, Suite, SuiteRun},
     tidy,
@@ -83,7 +83,7 @@ fn run_steps(
 /// processors.
 fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<(Vec<Suite>, Variables)> {
     thread::scope(|scope| {
-        let starting = scope.spawn(|| servers.start(&ServerKind::ALL, CommitLog::Periodic));
+        let starting = scope.spawn(|| servers.start(&ServerKind::ALL, Purpose::Tests));
         let built = steps.run("build the tests", suites::build);
         if built.is_err() {
             interrupt::give_up();

@@ -4,7 +4,7 @@
 use std::{fs, net::SocketAddr, path::Path};
 
 use super::{
-    CommitLog, DataFiles, node, ports,
+    DataFiles, Purpose, node, ports,
     probe::{cassandra_is_ready, cassandra_sees_three},
 };
 use crate::{
@@ -23,13 +23,13 @@ const MAIN_CLASS: &str = "org.apache.cassandra.service.CassandraDaemon";
 const JOIN_DELAY_MS: u32 = 8_000;
 
 /// Starts one node, and returns its address.
-pub(super) fn start_single(folder: &Path, commit_log: CommitLog) -> Result<String> {
-    start(folder, "cassandra", &ADDRESSES[..1], "2G", commit_log)
+pub(super) fn start_single(folder: &Path, purpose: Purpose) -> Result<String> {
+    start(folder, "cassandra", &ADDRESSES[..1], "2G", purpose)
 }
 
 /// Starts three nodes, and returns their addresses, separated by commas.
-pub(super) fn start_cluster(folder: &Path, commit_log: CommitLog) -> Result<String> {
-    start(folder, "cluster", &ADDRESSES, "512M", commit_log)
+pub(super) fn start_cluster(folder: &Path, purpose: Purpose) -> Result<String> {
+    start(folder, "cluster", &ADDRESSES, "512M", purpose)
 }
 
 fn start(
@@ -37,7 +37,7 @@ fn start(
     name: &str,
     addresses: &[&str],
     heap: &str,
-    commit_log: CommitLog,
+    purpose: Purpose,
 ) -> Result<String> {
     let files = DataFiles::prepare("cassandra")?;
     let all = [addresses, &PEERS[..addresses.len()]].concat();
@@ -47,6 +47,8 @@ fn start(
     let sockets =
         addresses.iter().map(|address| format!("{address}:{native_port}")).collect::<Vec<_>>();
     let sockets = sockets.iter().map(|text| socket(text)).collect::<Result<Vec<_>>>()?;
+    let mut java_options = vec![format!("-Xmx{heap}")];
+    java_options.extend(purpose.java_options().iter().map(|&option| option.to_owned()));
     for (i, (address, &socket)) in addresses.iter().zip(&sockets).enumerate() {
         let (native_port, storage_port) = (native_port.to_string(), storage_port.to_string());
         let words = [
@@ -55,11 +57,11 @@ fn start(
             ("peer_address", PEERS[i].to_owned()),
             ("native_port", native_port),
             ("storage_port", storage_port),
-            ("commit_log", commit_log.settings().to_owned()),
+            ("commit_log", purpose.commit_log().to_owned()),
         ];
         let node_folder = folder.join(format!("node{}", i + 1));
         let join_delay_ms = if i == 0 { 0 } else { JOIN_DELAY_MS };
-        launch(&files, &node_folder, &words, heap, join_delay_ms)?;
+        launch(&files, &node_folder, &words, &java_options, join_delay_ms)?;
         let what =
             format!("[{name}] waiting for node {} of {} at {socket}", i + 1, addresses.len());
         eprintln!("{what}");
@@ -87,7 +89,7 @@ fn launch(
     files: &DataFiles,
     folder: &Path,
     words: &[(&str, String)],
-    heap: &str,
+    java_options: &[String],
     join_delay_ms: u32,
 ) -> Result<()> {
     fs::create_dir_all(folder).context(folder.display())?;
@@ -97,7 +99,6 @@ fn launch(
     fs::write(&yaml, filled_in(&template, words)).context(yaml.display())?;
     let arguments = [
         format!("@{}", files.path("jvm.options").display()),
-        format!("-Xmx{heap}"),
         format!("-Dcassandra.config={}", url(&yaml)),
         format!("-Dcassandra.storagedir={}", folder.join("data").display()),
         format!("-Dcassandra.logdir={}", folder.display()),
@@ -107,7 +108,7 @@ fn launch(
         files.class_path(),
         MAIN_CLASS.to_owned(),
     ];
-    node::launch(&files.java, &arguments, folder)
+    node::launch(&files.java, &[java_options, &arguments].concat(), folder)
 }
 
 fn url(path: &Path) -> String {

@@ -6,14 +6,14 @@ use std::{
     path::Path,
 };
 
-use super::{DataFiles, node, ports, probe::http_is_ready};
+use super::{DataFiles, Purpose, node, ports, probe::http_is_ready};
 use crate::error::{Error, ErrorContext, Result};
 
 const MAIN_CLASS: &str = "software.amazon.dynamodb.services.local.main.ServerRunner";
 
 /// Starts the server, and returns its endpoint. The server listens on all addresses of the machine,
 /// because it has no setting for the address.
-pub(super) fn start(folder: &Path) -> Result<String> {
+pub(super) fn start(folder: &Path, purpose: Purpose) -> Result<String> {
     let files = DataFiles::prepare("dynamodb")?;
     let [port] = ports::free(&["0.0.0.0"], 1)?[..] else {
         return Err(Error::Failed("one port is needed".to_owned()));
@@ -22,6 +22,7 @@ pub(super) fn start(folder: &Path) -> Result<String> {
     fs::create_dir_all(&node_folder).context(node_folder.display())?;
     let mut arguments =
         vec!["-Xmx2G".to_owned(), format!("-Djava.library.path={}", files.jars.display())];
+    arguments.extend(purpose.java_options().iter().map(|&option| option.to_owned()));
     arguments.extend(["-cp".to_owned(), files.class_path(), MAIN_CLASS.to_owned()]);
     // With a shared database every access key and region sees the same tables.
     arguments.extend(["-inMemory", "-sharedDb", "-disableTelemetry"].map(str::to_owned));
