@@ -11,12 +11,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http_server::{
     authentication::TokenEnd,
     event_stream::cut_at_stop,
+    limits::{Limit, LimitRules, Permit},
     problem::{Answer, ProblemDetails},
     response::{Endless, stream_response},
 };
 use hyper::{StatusCode, body::Frame};
-use metrics::Gauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use vvm::istorage::{self, BackupStream, StorageDriver};
@@ -27,8 +26,7 @@ const BACKUP_TIME: Duration = Duration::from_secs(2 * 3_600);
 /// The backups of a node.
 pub(crate) struct Backups {
     storage: Option<Arc<dyn StorageDriver>>,
-    place: Arc<Semaphore>,
-    running: Gauge,
+    one: Arc<Limit>,
     clock: Clock,
     stop: CancellationToken,
 }
@@ -40,18 +38,20 @@ impl Backups {
         clock: Clock,
         stop: CancellationToken,
     ) -> Backups {
-        let running = metrics::gauge!("httpapi_backups");
-        // The gauge exists from the beginning.
-        running.increment(0);
-        Backups { storage, place: Arc::new(Semaphore::new(1)), running, clock, stop }
+        let one = LimitRules {
+            most: 1,
+            waits: false,
+            code: "too_many_backups",
+            reason: |_, _, _| "this node sends another backup: wait for its end".to_owned(),
+            shown: Some(metrics::gauge!("httpapi_backups")),
+            ..LimitRules::default()
+        };
+        Backups { storage, one: Limit::new(one, &clock), clock, stop }
     }
 
     /// Begins a backup, which ends at the latest at the end of the client's token.
     pub(crate) async fn begin(&self, token_end: TokenEnd) -> Answer {
-        let permit = Arc::clone(&self.place).try_acquire_owned().map_err(|_| {
-            let reason = "this node sends another backup: wait for its end";
-            ProblemDetails::unavailable("too_many_backups", reason)
-        })?;
+        let permit = self.one.try_take(None, 1)?;
         let begun = self.clock.now();
         let until = token_end.at().min(begun + BACKUP_TIME);
         let pieces = match &self.storage {
@@ -87,8 +87,7 @@ struct Backup {
     clock: Clock,
     is_whole: bool,
     error: Option<String>,
-    running: Gauge,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Backup {
@@ -97,9 +96,8 @@ impl Backup {
         pieces: BackupStream,
         begun: Instant,
         token_end: TokenEnd,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Backup {
-        backups.running.increment(1);
         Backup {
             pieces,
             bytes: 0,
@@ -108,7 +106,6 @@ impl Backup {
             clock: backups.clock.clone(),
             is_whole: false,
             error: None,
-            running: backups.running.clone(),
             _permit: permit,
         }
     }
@@ -138,7 +135,6 @@ impl Backup {
 
 impl Drop for Backup {
     fn drop(&mut self) {
-        self.running.decrement(1);
         let (bytes, took) = (self.bytes, self.clock.now() - self.begun);
         match (self.is_whole, &self.error) {
             (true, _) => info!(bytes, ?took, "backup sent"),

@@ -11,14 +11,14 @@ use futures::{
 };
 use http_server::{
     authentication::TokenEnd,
-    problem::{Answer, ProblemDetails},
+    limits::{Limit, LimitRules, Permit},
+    problem::Answer,
     response::{Endless, stream_response},
 };
 use hyper::{
     body::Frame,
     header::{HeaderName, HeaderValue},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// The number of streams at the same time. The endpoint has more connections, so that probes and
@@ -37,7 +37,7 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 
 /// The streams of an endpoint.
 pub(crate) struct EventStreams {
-    free: Arc<Semaphore>,
+    streams: Arc<Limit>,
     clock: Clock,
     stop: CancellationToken,
 }
@@ -45,7 +45,19 @@ pub(crate) struct EventStreams {
 impl EventStreams {
     /// Streams that end at once when `stop` is cancelled.
     pub(crate) fn new(clock: Clock, stop: CancellationToken) -> EventStreams {
-        EventStreams { free: Arc::new(Semaphore::new(STREAMS)), clock, stop }
+        let streams = LimitRules {
+            most: STREAMS,
+            waits: false,
+            code: "too_many_streams",
+            reason: |_, most, _| {
+                format!(
+                    "this node sends at most {most} streams of events: close a page, or read \
+                     /cluster instead"
+                )
+            },
+            ..LimitRules::default()
+        };
+        EventStreams { streams: Limit::new(streams, &clock), clock, stop }
     }
 
     /// Opens a stream of events. `status` returns a key, and the status as one line. The first
@@ -61,13 +73,7 @@ impl EventStreams {
         K: PartialEq + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let permit = Arc::clone(&self.free).try_acquire_owned().map_err(|_| {
-            let reason = format!(
-                "this node sends at most {STREAMS} streams of events: close a page, or read \
-                 /cluster instead"
-            );
-            ProblemDetails::unavailable("too_many_streams", reason)
-        })?;
+        let permit = self.streams.try_take(None, 1)?;
         let (clock, stop) = (self.clock.clone(), self.stop.clone());
         let events = Events { status, changed, clock, last: None, _permit: permit };
         let pieces = stream::unfold((events, stop), move |(mut events, stop)| async move {
@@ -93,7 +99,7 @@ struct Events<S, C, K, F: Future> {
     changed: C,
     clock: Clock,
     last: Option<LastEvent<K, F>>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 /// The last event of a stream.

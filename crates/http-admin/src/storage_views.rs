@@ -9,11 +9,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http_server::{
     authentication::TokenEnd,
     event_stream::{cut_at, cut_at_stop},
+    limits::{Limit, LimitRules},
     problem::{Answer, KNOWN_APPS, ProblemDetails},
     response::{Endless, stream_response},
 };
 use hyper::body::Frame;
-use tokio::{sync::Semaphore, task::yield_now};
+use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use vvm::{
@@ -39,7 +40,8 @@ const PIECE_BYTES: usize = 8 << 10;
 /// The views of the storage of a node.
 pub(crate) struct StorageViews {
     storage: Option<Arc<dyn StorageDriver>>,
-    places: Arc<Semaphore>,
+    /// The views that are sent at the same time.
+    views: Arc<Limit>,
     clock: Clock,
     stop: CancellationToken,
 }
@@ -51,7 +53,16 @@ impl StorageViews {
         clock: Clock,
         stop: CancellationToken,
     ) -> StorageViews {
-        StorageViews { storage, places: Arc::new(Semaphore::new(VIEWS_AT_ONCE)), clock, stop }
+        let views = LimitRules {
+            most: VIEWS_AT_ONCE,
+            waits: false,
+            code: "too_many_views",
+            reason: |_, most, _| {
+                format!("this node sends at most {most} views: wait for their end")
+            },
+            ..LimitRules::default()
+        };
+        StorageViews { storage, views: Limit::new(views, &clock), clock, stop }
     }
 
     /// Begins to send a view, which ends at the latest at the end of the client's token.
@@ -68,11 +79,7 @@ impl StorageViews {
             let reason = "the node has not opened its storage yet";
             return Err(ProblemDetails::unavailable("storage", reason));
         }
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let reason =
-                format!("this node sends at most {VIEWS_AT_ONCE} views: wait for their end");
-            ProblemDetails::unavailable("too_many_views", reason)
-        })?;
+        let permit = self.views.try_take(None, 1)?;
         let Some(storage) = self.storage.clone() else {
             return Err(ProblemDetails::not_found("this endpoint shows no storage"));
         };
@@ -88,7 +95,7 @@ impl StorageViews {
             ProblemDetails::unavailable("storage", "the storage did not answer in time")
         })?;
         let lines = texts(lines.map_err(problem)?);
-        let pieces = stream::try_unfold((lines, place), |(mut lines, place)| async move {
+        let pieces = stream::try_unfold((lines, permit), |(mut lines, permit)| async move {
             let mut piece = String::new();
             while piece.len() < PIECE_BYTES
                 && let Some(line) = lines.try_next().await.map_err(io::Error::other)?
@@ -98,7 +105,7 @@ impl StorageViews {
             // Other answers of the endpoint get their turn.
             yield_now().await;
             let piece = (!piece.is_empty()).then(|| Frame::data(Bytes::from(piece)));
-            Ok(piece.map(|piece| (piece, (lines, place))))
+            Ok(piece.map(|piece| (piece, (lines, permit))))
         });
         let pieces = cut_at(token_end, self.clock.clone(), pieces.boxed());
         let pieces = cut_at_stop(self.stop.clone(), pieces);

@@ -9,7 +9,7 @@ use clock::Instant;
 use http_forward::{BatchState, is_settled};
 use http_server::{
     body::Payload,
-    limits::MemoryShare,
+    limits::Permit,
     problem::{Answer, ProblemDetails, UNKNOWN},
     response::{JSON, bytes_response},
 };
@@ -102,7 +102,7 @@ pub(crate) async fn run(
         Ok(answer) => answer,
         Err(problem) => return Err(with_owner(api, request, problem).await),
     };
-    let json = MemoryShare::around(payload.take_share(), json);
+    let json = Permit::around(payload.take_memory(), json);
     let mut response = bytes_response(StatusCode::OK, JSON, json);
     if let Some(state) = state {
         response.extensions_mut().insert(state);

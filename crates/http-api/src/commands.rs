@@ -88,7 +88,7 @@ async fn run_one(
     let idempotency_key = idempotency_key(request.head, &payload.bytes())?;
     let command = Command { idempotency_key, ..sent_by(request.head, command) };
     match partition.commands().run(command).await {
-        Ok(done) => Ok(done_response(status, &done, payload.take_share())),
+        Ok(done) => Ok(done_response(status, &done, payload.take_memory())),
         Err(why) => Err(with_owner(api, request, problem_of(why)).await),
     }
 }

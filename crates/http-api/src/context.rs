@@ -5,15 +5,10 @@ use std::{ptr, sync::Arc};
 use clock::Instant;
 use http_forward::{ForwardMetrics, Forwarder, ForwarderSettings, QuotaLimits};
 use http_server::{
-    ClusterTls,
-    authentication::PortAccess,
-    body::BodyReader,
-    limits::{AnswerMemory, FollowerPlaces, MemoryPool, ReadThrottle},
-    problem::ProblemDetails,
-    request_head::RequestHead,
-    spans::RequestTracer,
+    ClusterTls, authentication::PortAccess, body::BodyReader, limits::Asker,
+    problem::ProblemDetails, request_head::RequestHead, spans::RequestTracer,
 };
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use vvm::{
     App, Node,
@@ -22,10 +17,10 @@ use vvm::{
 
 use crate::{
     follow::{FollowContext, FollowedLogs},
-    read::{LONG_PAGES, LogReads},
+    limits::Limits,
     route::{ApiOperation, Endpoint},
     rows,
-    settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES},
+    settings::HttpApiSettings,
 };
 
 /// One partition or one peer may hold this part of the memory for bodies, and of the requests that
@@ -53,12 +48,7 @@ pub(crate) struct ApiContext {
     pub(crate) settings: HttpApiSettings,
     pub(crate) tracer: RequestTracer,
     pub(crate) bodies: BodyReader,
-    pub(crate) answers: AnswerMemory,
-    pub(crate) throttle: ReadThrottle,
-    /// The places of pages of lists that are read for long.
-    pub(crate) long_pages: Semaphore,
-    pub(crate) log_reads: LogReads,
-    pub(crate) followers: Arc<FollowerPlaces>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) followed: FollowedLogs,
     pub(crate) following: Arc<FollowContext>,
     /// Forwards requests to the other nodes, if the node is in a cluster.
@@ -97,47 +87,26 @@ impl ApiContext {
         stop: CancellationToken,
     ) -> ApiContext {
         let clock = node.clock().clone();
-        let connections = settings.limits.connections;
-        // Requests of one principal that wait for memory leave connections to others.
-        let waiting = connections / 4;
-        let answers = AnswerMemory::new(settings.answers_bytes, waiting, &clock);
-        // A principal can always send one body.
-        let least = settings.limits.body_bytes;
-        let bytes = settings.bodies_bytes;
-        let bodies = MemoryPool::with_shares("bodies", bytes, least, waiting, clock.clone());
+        let threads = Handle::current().metrics().num_workers();
+        let limits = Arc::new(Limits::new(&settings, threads, &clock));
+        let bodies = Arc::clone(&limits.bodies);
         let bodies = BodyReader::new(bodies, &settings.limits, clock.clone());
-        let pool = |of, bytes| MemoryPool::new(of, bytes, clock.clone());
-        let throttle = ReadThrottle::of_runtime();
-        let log_reads = LogReads::new(
-            throttle.clone(),
-            settings.logs,
-            answers.small.clone(),
-            pool("new events", NEW_EVENTS_BYTES),
-            clock.clone(),
-        );
-        let followers = HttpApiSettings::most_followers(settings.followers, connections);
-        let followers = Arc::new(FollowerPlaces::new(followers, clock.clone()));
-        let following = FollowContext {
-            reads: log_reads.clone(),
-            large_events: pool("large events", LARGE_EVENTS_BYTES),
-            stop: stop.clone(),
-            clock,
-        };
+        let following = FollowContext { limits: Arc::clone(&limits), stop: stop.clone(), clock };
         // They exist from the beginning, also without a cluster.
         let metrics = ForwardMetrics::default();
         let forwarder = match mode {
             ClusterMode::Alone => None,
             ClusterMode::WithPeers { tls } => {
-                let limits = QuotaLimits {
-                    requests: (connections / PART).max(LEAST_REQUESTS),
+                let most = QuotaLimits {
+                    requests: (settings.limits.connections / PART).max(LEAST_REQUESTS),
                     bytes: settings.bodies_bytes / PART,
                 };
                 let with = ForwarderSettings {
                     tls,
-                    limits,
+                    limits: most,
                     bodies: bodies.clone(),
-                    answers: answers.clone(),
-                    followers: Arc::clone(&followers),
+                    answers: limits.answers.clone(),
+                    followers: Arc::clone(&limits.followers),
                     tracer: RequestTracer::new(settings.traced),
                     metrics,
                     stop,
@@ -149,11 +118,7 @@ impl ApiContext {
             access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
             tracer: RequestTracer::new(settings.traced),
             bodies,
-            answers,
-            throttle,
-            long_pages: Semaphore::new(LONG_PAGES),
-            log_reads,
-            followers,
+            limits,
             followed: FollowedLogs::default(),
             following: Arc::new(following),
             forwarder,
@@ -171,5 +136,11 @@ impl ApiContext {
     /// The deadline of a request whose work begins now, for waiting and for its answer.
     pub(crate) fn deadline(&self, request: &ApiRequest<'_>) -> Instant {
         request.until.min(self.node.clock().now() + self.settings.command_time)
+    }
+
+    /// The sender of a request whose work begins now. It waits for at most half of its time.
+    pub(crate) fn half_asker<'h>(&self, head: &'h RequestHead, deadline: Instant) -> Asker<'h> {
+        let now = self.node.clock().now();
+        head.asker(deadline, now).half(now)
     }
 }

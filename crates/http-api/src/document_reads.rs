@@ -1,12 +1,13 @@
 //! Requests that read a document or a list.
 //!
-//! Each request takes its share of the memory for answers before it reads. Its computations run on
-//! the [throttle](http_server::limits::ReadThrottle).
+//! Each request takes memory for its answer before it reads. Its computations run on
+//! the [turns](crate::limits::Limits).
 
 use bytes::Bytes;
 use clock::Instant;
 use http_server::{
     READ_BYTES,
+    limits::held_bytes,
     problem::{Answer, ProblemDetails},
     response::{Body, JSON, bytes_response},
 };
@@ -36,13 +37,13 @@ pub(crate) async fn read_doc(
     let partition = owned(api, request).await?;
     let read = || async {
         let stored = read::read_record(&partition, request.ws, table, id);
-        let stored = api.throttle.run(stored).await;
+        let stored = api.limits.turns.run(stored).await;
         // The leadership is checked even if the record was not found, because the present leader
         // may have the record.
         check_owned(api, request, &partition).await?;
         let stored = stored?;
         let json = async { json_of_record(&stored, &ShownFields::All).to_string() };
-        Ok((api.throttle.run(json).await.into_bytes(), stored.version))
+        Ok((api.limits.turns.run(json).await.into_bytes(), stored.version))
     };
     let (json, version) = read_within_memory(api, request, api.deadline(request), read).await?;
     Ok(with_version(bytes_response(StatusCode::OK, JSON, json), version))
@@ -59,8 +60,8 @@ pub(crate) async fn list_docs(api: &ApiContext, request: &ApiRequest<'_>, name: 
         // The page ends in time, so that the client learns where the list goes on.
         let now = clock.now();
         let until = now + (deadline - now) / 2;
-        let list = read::list_docs(&query, last, clock, until, &api.long_pages, block);
-        let listed = api.throttle.run(list).await;
+        let list = read::list_docs(&query, last, clock, until, &api.limits.long_pages, block);
+        let listed = api.limits.turns.run(list).await;
         let exists = match &listed {
             Ok(listed) if listed.is_nothing => read::check_workspace_exists(&partition, ws).await,
             _ => Ok(()),
@@ -83,7 +84,7 @@ pub(crate) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Ans
         async move { partition.commands().records_by_ids(ws, &ids).await.map_err(read_problem) }
     };
     let read = || async {
-        let found = api.throttle.run(read::read_docs(&query, records)).await;
+        let found = api.limits.turns.run(read::read_docs(&query, records)).await;
         let exists = match &found {
             Ok(found) if found.is_nothing => read::check_workspace_exists(&partition, ws).await,
             _ => Ok(()),
@@ -97,12 +98,12 @@ pub(crate) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Ans
     Ok(bytes_response(StatusCode::OK, JSON, docs))
 }
 
-/// Returns the bytes of an answer, with a share of the memory that is large enough for them, and
+/// Returns the bytes of an answer, with memory that is large enough for them, and
 /// the other values that were read.
 ///
-/// The size of an answer is known only after the read. If an answer needs more than its share, and
-/// there is no free memory at once, the answer is dropped together with its share. Then the request
-/// waits for a share of the right size among the large answers, and reads again.
+/// The size of an answer is known only after the read. If an answer needs more than its memory, and
+/// there is no more at once, the answer is dropped together with its permit. Then the request
+/// waits for memory of the right size among the large answers, and reads again.
 pub(crate) async fn read_within_memory<
     T,
     R: Future<Output = Result<(Vec<u8>, T), ProblemDetails>> + Send,
@@ -112,16 +113,16 @@ pub(crate) async fn read_within_memory<
     deadline: Instant,
     read: impl Fn() -> R,
 ) -> Result<(Bytes, T), ProblemDetails> {
-    let taker = request.head.taker();
-    let mut share = api.answers.small.reserve_in_half(taker, READ_BYTES, deadline).await?;
+    let answers = &api.limits.answers;
+    let mut memory = answers.small.take(api.half_asker(request.head, deadline), READ_BYTES).await?;
     loop {
         let (answer, more) = read_in_time(api, deadline, read()).await?;
-        if share.resize(answer.len()) {
-            return Ok((share.into_bytes(answer), more));
+        if memory.resize(answer.len()).is_ok() {
+            return Ok((held_bytes(answer, memory), more));
         }
         let needs = answer.len();
-        drop((answer, share));
-        share = api.answers.large.reserve_in_half(taker, needs, deadline).await?;
+        drop((answer, memory));
+        memory = answers.large.take(api.half_asker(request.head, deadline), needs).await?;
     }
 }
 

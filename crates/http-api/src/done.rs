@@ -5,7 +5,7 @@
 //! commands of a batch together have at most as many bytes as the result of one command.
 
 use http_server::{
-    limits::MemoryShare,
+    limits::Permit,
     response::{Body, JSON, bytes_response},
 };
 use hyper::{Response, StatusCode};
@@ -117,16 +117,16 @@ pub(crate) fn json_of_answer(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).unwrap_or_default()
 }
 
-/// The answer of a command. It takes over the share of the body, and makes the share as large as
+/// The answer of a command. It takes over the memory of the body, and makes the permit as large as
 /// the answer. If there is no free memory, the answer is sent anyway: the command is done. It then
 /// takes the rest of the memory of its principal, so this one begins no further command meanwhile.
 pub(crate) fn done_response(
     status: StatusCode,
     done: &Done,
-    share: Option<MemoryShare>,
+    memory: Option<Permit>,
 ) -> Response<Body> {
     let json = json_of_answer(&DoneBody::alone(done));
-    bytes_response(status, JSON, MemoryShare::around(share, json))
+    bytes_response(status, JSON, Permit::around(memory, json))
 }
 
 #[cfg(test)]

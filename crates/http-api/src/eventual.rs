@@ -76,10 +76,11 @@ async fn read_one(
 ) -> Answer {
     let table = request.table(name)?;
     let read = || async {
-        let stored = api.throttle.run(reader.record(request.ws, id)).await.map_err(read_problem)?;
+        let stored =
+            api.limits.turns.run(reader.record(request.ws, id)).await.map_err(read_problem)?;
         let stored = of_table(stored, table, id)?;
         let json = async { json_of_record(&stored, &ShownFields::All).to_string() };
-        Ok((api.throttle.run(json).await.into_bytes(), stored.version))
+        Ok((api.limits.turns.run(json).await.into_bytes(), stored.version))
     };
     let (json, version) = read_within_memory(api, request, api.deadline(request), read).await?;
     Ok(with_version(bytes_response(StatusCode::OK, JSON, json), version))
@@ -92,7 +93,7 @@ async fn read_several(api: &ApiContext, request: &ApiRequest<'_>, reader: &Reade
         reader.records_by_ids(ws, &ids).await.map_err(read_problem)
     };
     let read = || async {
-        let found = api.throttle.run(read_docs(&query, records)).await?;
+        let found = api.limits.turns.run(read_docs(&query, records)).await?;
         if found.is_nothing {
             let descriptor = reader.record(ws, Application::DESCRIPTOR).await;
             if descriptor.map_err(read_problem)?.is_none() {

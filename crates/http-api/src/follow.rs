@@ -5,12 +5,12 @@
 //!
 //! Invariant: a client that takes nothing holds up no client of another log. It holds nothing that
 //! others wait for, except for the memory of large events, of which its log has only a
-//! [part](quota). The tasks that read hold the places of reads, and give them back while they wait.
+//! [part](log_limits). The tasks that read hold the places of reads, and give them back while they wait.
 
 mod context;
 mod earlier;
+mod log_limits;
 mod logs;
-mod quota;
 mod request;
 mod tail;
 mod tail_reader;
@@ -23,7 +23,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http_server::{
     authentication::TokenEnd,
     event_stream::{EventFormat, EventPiece, FollowEnds},
-    limits::FollowerPlace,
+    limits::Permit,
     problem::Answer,
     response::{Endless, stream_response},
 };
@@ -67,7 +67,8 @@ struct Follower {
     /// The events from before the tail, while the follower needs them.
     earlier: Option<EarlierEvents>,
     followed: Arc<FollowedLog>,
-    place: FollowerPlace,
+    principal: Option<Arc<str>>,
+    _permit: Permit,
 }
 
 /// A client that is to follow a log.
@@ -77,7 +78,9 @@ pub(crate) struct NewFollower {
     /// events.
     pub(crate) deadline: Instant,
     pub(crate) token_end: TokenEnd,
-    pub(crate) place: FollowerPlace,
+    pub(crate) principal: Option<Arc<str>>,
+    /// One of the followers of the node.
+    pub(crate) permit: Permit,
 }
 
 /// Begins to follow a log, until the token of the client ends.
@@ -86,7 +89,7 @@ pub(crate) async fn follow(
     logs: &FollowedLogs,
     of: FollowedPartition,
     log: OwnedLog,
-    NewFollower { request, deadline, token_end, place }: NewFollower,
+    NewFollower { request, deadline, token_end, principal, permit }: NewFollower,
 ) -> Answer {
     let end = log.end().await.map_err(problem_of_busy)?.map_err(read_problem)?.0;
     let from = match request.start {
@@ -102,7 +105,7 @@ pub(crate) async fn follow(
     };
     let earlier = match earlier {
         true => {
-            let reader = EarlierReader::new(context, &log, &followed, &place, next);
+            let reader = EarlierReader::new(context, &log, &followed, principal.as_ref(), next);
             let mut begun = reader.read(deadline).await?;
             begun.events.read_first().await.map_err(read_problem)?;
             Some(EarlierEvents::begin(reader, Some(begun)))
@@ -121,7 +124,8 @@ pub(crate) async fn follow(
         from,
         format,
         followed,
-        place,
+        principal,
+        _permit: permit,
     };
     let pieces = stream::try_unfold(follower, |mut follower| async move {
         Ok(follower.piece().await?.map(|piece| (piece, follower)))
@@ -169,8 +173,9 @@ impl Follower {
     /// the log, and must begin again if the follower needs more.
     async fn earlier_events(&mut self) -> io::Result<Option<Vec<Bytes>>> {
         let begin = || {
-            let (context, followed) = (&self.context, &self.followed);
-            let reader = EarlierReader::new(context, &self.log, followed, &self.place, self.next);
+            let (context, principal) = (&self.context, self.principal.as_ref());
+            let reader =
+                EarlierReader::new(context, &self.log, &self.followed, principal, self.next);
             EarlierEvents::begin(reader, None)
         };
         let earlier = self.earlier.get_or_insert_with(begin);

@@ -21,6 +21,7 @@ mod eventual;
 mod follow;
 mod headers;
 mod json_body;
+mod limits;
 mod logs;
 mod number_json;
 mod numbers;

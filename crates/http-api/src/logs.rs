@@ -1,6 +1,9 @@
 //! Requests for a log, which is sent once or followed.
 
+use std::sync::Arc;
+
 use http_server::{
+    READ_BYTES,
     problem::{Answer, ProblemDetails},
     request_head::RequestHead,
 };
@@ -22,9 +25,12 @@ pub(crate) async fn read(api: &ApiContext, request: &ApiRequest<'_>, name: LogNa
     let log = match is_followed(request.query())? {
         true => follow_log(api, request, &partition, name).await,
         false => {
-            let held = api.log_reads.permits(head.taker(), api.deadline(request)).await?;
-            let (reads, query) = (&api.log_reads, request.query());
-            reads.send(&partition, name, query, held, head.token_end).await
+            let (clock, limits, query) = (api.node.clock(), &api.limits, request.query());
+            let who = head.asker(api.deadline(request), clock.now());
+            let log = limits.logs.take(who, 1).await?;
+            let memory = limits.answers.small.take(who.half(clock.now()), READ_BYTES).await?;
+            let (permits, end) = ([log, memory], head.token_end);
+            read::send_log(clock, &limits.turns, &partition, name, query, permits, end).await
         }
     };
     check_owned(api, request, &partition).await?;
@@ -42,7 +48,7 @@ async fn follow_log(
     if let LogName::Workspace(ws) = name {
         read::check_workspace_exists(partition, ws).await?;
     }
-    let place = api.followers.take(head.principal())?;
+    let permit = api.limits.followers.try_take(head.principal(), 1)?;
     let of = FollowedPartition {
         app: api.number_of(app),
         partition: app.partition_of(ws),
@@ -52,7 +58,8 @@ async fn follow_log(
         request: wanted,
         deadline: api.deadline(request),
         token_end: head.token_end,
-        place,
+        principal: head.principal().map(Arc::from),
+        permit,
     };
     follow(&api.following, &api.followed, of, partition.log(name), new).await
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use clock::Instant;
 use http_server::{
     body::Payload,
+    limits::held_bytes,
     problem::{Answer, ProblemDetails},
     response::{JSON, bytes_response, json_response},
 };
@@ -89,14 +90,14 @@ pub(crate) async fn draw(
     // No number is drawn before its answer has memory, because the numbers of an answer that is
     // refused would be used up.
     let bytes = NUMBER_BYTES * count.min(series.settings().max_block) as usize;
-    let memory = api.answers.of(bytes);
-    let mut share = memory.reserve_in_half(head.taker(), bytes, deadline).await?;
+    let memory = api.limits.answers.of(bytes);
+    let mut memory = memory.take(api.half_asker(head, deadline), bytes).await?;
     let numbers = series.block(ws, count, deadline).await;
     let numbers = numbers.map_err(|error| draw_problem(&error))?;
     let json = json_of_numbers(&numbers).to_string();
-    // The answer is smaller than its share.
-    let _ = share.resize(json.len());
-    Ok(bytes_response(StatusCode::OK, JSON, share.into_bytes(json.into_bytes())))
+    // The answer is smaller than its memory.
+    let _ = memory.resize(json.len());
+    Ok(bytes_response(StatusCode::OK, JSON, held_bytes(json.into_bytes(), memory)))
 }
 
 pub(crate) async fn peek(api: &ApiContext, request: &ApiRequest<'_>, id: &SeriesId) -> Answer {
@@ -111,7 +112,7 @@ pub(crate) async fn peek(api: &ApiContext, request: &ApiRequest<'_>, id: &Series
         }
         SeriesPolicy::Gapless { counter } => {
             let commands = partition.commands();
-            let next = api.throttle.run(commands.peek_number(ws, &declared.series, counter));
+            let next = api.limits.turns.run(commands.peek_number(ws, &declared.series, counter));
             let next = async { next.await.map_err(problem_of) };
             let next = read_in_time(api, deadline, next).await;
             check_owned(api, request, &partition).await?;
@@ -130,7 +131,7 @@ pub(crate) async fn list_gaps(api: &ApiContext, request: &ApiRequest<'_>, id: &S
     let query = GapQuery::of(&declared.series, request.query(), now)?;
     let read = || async {
         let gaps = read::list_gaps(&partition, request.ws, declared, &query, deadline);
-        let gaps = api.throttle.run(gaps).await;
+        let gaps = api.limits.turns.run(gaps).await;
         check_owned(api, request, &partition).await?;
         Ok((gaps?, ()))
     };

@@ -15,8 +15,8 @@ pub(crate) use self::{
     docs::{DocsQuery, MOST_IDS, read_docs},
     events::LogEvents,
     gaps::{GapQuery, MOST_GAPS, list_gaps},
-    list::{LONG_PAGES, list_docs},
+    list::list_docs,
     list_query::{ListQuery, MOST_DOCS},
-    log::{LogPermits, LogReads, MOST_EVENTS},
+    log::{MOST_EVENTS, send_log},
     record::{no_workspace, of_table, read_record},
 };

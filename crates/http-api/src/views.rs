@@ -157,7 +157,7 @@ impl Views {
         if let Some(description) = kept.all.get(&places) {
             return Ok(description.clone());
         }
-        let made = api.throttle.run(async { make_description(api, &places) }).await;
+        let made = api.limits.turns.run(async { make_description(api, &places) }).await;
         let made = made.map_err(|error| {
             let reason = format!("the description cannot be made: {error}");
             ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", reason)

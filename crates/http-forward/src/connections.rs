@@ -19,7 +19,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use http_server::{ClusterTls, limits::Place, stream::NodeStream};
+use http_server::{ClusterTls, limits::Permit, stream::NodeStream};
 use metrics::Gauge;
 use tokio::{
     net::TcpStream,
@@ -154,7 +154,7 @@ impl Connections {
 #[derive(Debug)]
 pub(crate) enum PeerSlot {
     Request { _permit: OwnedSemaphorePermit },
-    Follower { _place: Place },
+    Follower { _permit: Permit },
 }
 
 impl PeerSlot {

@@ -7,7 +7,7 @@ use clock::Instant;
 use http_server::{
     ClusterTls,
     body::BodyReader,
-    limits::{AnswerMemory, FollowerPlaces},
+    limits::{AnswerMemory, Limit},
     request_head::RequestHead,
     spans::RequestTracer,
 };
@@ -24,7 +24,7 @@ pub struct Forwarder {
     pub(crate) parking: Parking,
     pub(crate) bodies: BodyReader,
     pub(crate) answers: AnswerMemory,
-    pub(crate) followers: Arc<FollowerPlaces>,
+    pub(crate) followers: Arc<Limit>,
     pub(crate) metrics: ForwardMetrics,
     pub(crate) tracer: RequestTracer,
     /// Cancelled when the node stops.
@@ -43,8 +43,8 @@ pub struct ForwarderSettings {
     pub bodies: BodyReader,
     /// The memory for answers.
     pub answers: AnswerMemory,
-    /// The places of followers.
-    pub followers: Arc<FollowerPlaces>,
+    /// The clients that follow logs through this node.
+    pub followers: Arc<Limit>,
     /// Makes the spans of tries at other nodes.
     pub tracer: RequestTracer,
     /// The metrics of forwarding.

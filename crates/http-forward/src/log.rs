@@ -14,7 +14,7 @@ use futures::{
 use http_server::{
     authentication::TokenEnd,
     event_stream::{EventFormat, FollowEnds, Waited, cut_at},
-    limits::{FollowerPlace, Place},
+    limits::{Asker, Permit},
     problem::ProblemDetails,
     response::{Body, Endless, stream_body},
 };
@@ -30,9 +30,9 @@ use crate::{
 
 /// The place of a log among those that the owner sends through this node.
 pub(crate) enum LogPlace {
-    Once(Place),
+    Once(Permit),
     Followed {
-        place: FollowerPlace,
+        place: Permit,
         /// The connection to the owner, until the log is asked for.
         slot: Option<PeerSlot>,
     },
@@ -49,9 +49,10 @@ impl LogPlace {
     ) -> Result<LogPlace, ProblemDetails> {
         let principal = request.head.principal();
         if !is_followed {
-            return peer.logs.take(principal, request.until).await.map(LogPlace::Once);
+            let asker = Asker::new(principal, request.until);
+            return Ok(LogPlace::Once(peer.logs.take(asker, 1).await?));
         }
-        let place = forwarder.followers.take(principal)?;
+        let place = forwarder.followers.try_take(principal, 1)?;
         let slot = peer
             .follower_slot(principal)
             .map_err(|problem| problem.with("leader", owner.advertised.to_string()))?;

@@ -12,12 +12,13 @@ use std::{
 };
 
 use clock::Clock;
+use http_server::limits::Limit;
 use metrics::Gauge;
 use tokio::sync::Semaphore;
 
 use crate::{
     quota::{Quota, QuotaLimits},
-    read_places::ReadPlaces,
+    read_places::reads,
 };
 
 /// The number of requests of a partition that are tried again at the same time.
@@ -43,7 +44,7 @@ pub(crate) struct ParkedPartition {
     /// The connections to the owner that the requests may use at the same time.
     pub(crate) connections: Semaphore,
     /// The shares of principals in these connections.
-    pub(crate) reads: ReadPlaces,
+    pub(crate) reads: Arc<Limit>,
 }
 
 impl Parking {
@@ -58,7 +59,13 @@ impl Parking {
                 quota: Quota::new(self.limits),
                 lanes: Arc::new(Semaphore::new(LANES)),
                 connections: Semaphore::new(FORWARDED),
-                reads: ReadPlaces::of_partition(FORWARDED, self.limits, self.clock.clone()),
+                reads: reads(
+                    FORWARDED,
+                    self.limits,
+                    &self.clock,
+                    "partition_busy",
+                    "reads of this partition",
+                ),
             })
         }))
     }

@@ -14,7 +14,7 @@ use clock::{Clock, Instant};
 use http_body_util::Full;
 use http_server::{
     ClusterTls,
-    limits::{Places, SendPlaces},
+    limits::{Limit, LimitRules, ShareRules},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     server::ONCE_WITHIN,
 };
@@ -26,7 +26,7 @@ use crate::{
     connections::{Connections, IDLE, PeerSlot},
     peer_body::PeerBody,
     quota::{Quota, QuotaLimits},
-    read_places::ReadPlaces,
+    read_places::reads,
     settings::ClusterSettings,
 };
 
@@ -35,6 +35,23 @@ const REQUEST_SLOTS: usize = ClusterSettings::REQUESTS_PER_PEER - 1;
 
 /// The most logs that one peer sends to this node at the same time. Each needs a connection.
 const LOGS_PER_PEER: usize = 8;
+
+/// The clients that follow logs of a peer through this node.
+fn followers() -> LimitRules {
+    LimitRules {
+        most: ClusterSettings::FOLLOWERS_PER_PEER,
+        share: Some(ShareRules { least: 1, waiting: 0 }),
+        waits: false,
+        code: TOO_MANY_FOLLOWERS,
+        reason: |_, most, of_one| {
+            format!(
+                "at most {most} clients{of_one} follow logs of the owner through this node: follow \
+                 the log at the owner itself"
+            )
+        },
+        ..LimitRules::default()
+    }
+}
 
 /// Another node, as this node talks to it.
 #[derive(Debug)]
@@ -48,9 +65,9 @@ pub(crate) struct Peer {
     /// The requests that the peer answers, and the bytes of their bodies.
     pub(crate) quota: Arc<Quota>,
     /// The shares of principals in the slots for requests.
-    pub(crate) reads: ReadPlaces,
-    pub(crate) logs: SendPlaces,
-    follower_slots: Places,
+    pub(crate) reads: Arc<Limit>,
+    pub(crate) logs: Arc<Limit>,
+    followers: Arc<Limit>,
 }
 
 impl Peer {
@@ -68,17 +85,18 @@ impl Peer {
             slots: Arc::new(Semaphore::new(REQUEST_SLOTS)),
             question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
-            reads: ReadPlaces::of_peer(REQUEST_SLOTS, limits, clock.clone()),
-            logs: SendPlaces::new(
-                "through this node, the owner sends",
-                LOGS_PER_PEER,
-                clock.clone(),
+            reads: reads(
+                REQUEST_SLOTS,
+                limits,
+                &clock,
+                "peer_busy",
+                "reads at the owner of this partition",
             ),
-            follower_slots: Places::new(
-                ClusterSettings::FOLLOWERS_PER_PEER,
-                TOO_MANY_FOLLOWERS,
-                clock,
+            logs: Limit::new(
+                LimitRules::logs("through this node, the owner sends", LOGS_PER_PEER),
+                &clock,
             ),
+            followers: Limit::new(followers(), &clock),
         }
     }
 
@@ -92,16 +110,7 @@ impl Peer {
         &self,
         principal: Option<&str>,
     ) -> Result<PeerSlot, ProblemDetails> {
-        let slots = &self.follower_slots;
-        let place = slots.try_take(principal, 1).map_err(|why| {
-            slots.problem(why, |most, of| {
-                format!(
-                    "at most {most} clients{of} follow logs of the owner through this node: follow \
-                     the log at the owner itself"
-                )
-            })
-        })?;
-        Ok(PeerSlot::Follower { _place: place })
+        Ok(PeerSlot::Follower { _permit: self.followers.try_take(principal, 1)? })
     }
 
     /// Sends a question of this node itself, which changes nothing. The question waits only for

@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use clock::Instant;
 use http_server::{
     body::Payload,
-    limits::{MemoryShare, Place},
+    limits::{Asker, Limit, Permit},
     problem::{Answer, NOT_LEADER, ProblemDetails},
     response::IDEMPOTENCY_KEY,
 };
@@ -24,7 +24,6 @@ use crate::{
     parking::{Parked, ParkedPartition},
     peer::Peer,
     quota::QuotaShare,
-    read_places::ReadPlaces,
     tries::{NextStep, Tries, TryEnd, is_tried_again},
     way::Way,
 };
@@ -65,7 +64,7 @@ pub enum NextTry {
 #[derive(Default)]
 struct HeldPlaces {
     /// The place of a read among those that its principal sends to the owner of the partition.
-    read: Option<Place>,
+    read: Option<Permit>,
     quota: Option<QuotaShare>,
     lane: Option<OwnedSemaphorePermit>,
 }
@@ -75,15 +74,15 @@ impl HeldPlaces {
     /// principals share, and takes it again later.
     async fn permit_in(
         &mut self,
-        reads: &ReadPlaces,
+        reads: &Arc<Limit>,
         principal: Option<&str>,
         until: Instant,
-    ) -> Result<Place, ProblemDetails> {
-        if let Some(place) = reads.try_take(principal) {
-            return Ok(place);
+    ) -> Result<Permit, ProblemDetails> {
+        if let Ok(permit) = reads.try_take(principal, 1) {
+            return Ok(permit);
         }
         self.give_back_shared();
-        reads.take(principal, until).await
+        Ok(reads.take(Asker::new(principal, until), 1).await?)
     }
 
     fn give_back_shared(&mut self) {
@@ -184,7 +183,7 @@ impl<'f> Placement<'f> {
         // The last answer ends with this try, and may have the share of the body.
         let counted = self
             .take_quota(payload)
-            .and_then(|()| forwarder.bodies.share_again(request.head, payload));
+            .and_then(|()| forwarder.bodies.take_again(request.head, payload));
         if let Err(problem) = counted {
             return Some(self.tries.settled(Err(problem), None));
         }
@@ -279,7 +278,7 @@ impl<'f> Placement<'f> {
     /// after each try, later reads of its principal would take it. The place at the owner is
     /// returned, for one try. Between two tries the read uses no connection to this owner, which
     /// may be ready for reads in other partitions.
-    async fn read_place(&mut self, peer: &Peer) -> Result<Option<Place>, ProblemDetails> {
+    async fn read_place(&mut self, peer: &Peer) -> Result<Option<Permit>, ProblemDetails> {
         let (forwarder, request) = (self.forwarder, self.request);
         let principal = request.head.principal();
         if principal.is_none() {
@@ -298,15 +297,16 @@ impl<'f> Placement<'f> {
 
     /// Takes the memory for the numbers that another node draws. The owner has drawn the numbers
     /// when their answer arrives, so it would be too late then.
-    async fn memory_for_draw(&mut self, bytes: usize) -> Result<MemoryShare, ProblemDetails> {
+    async fn memory_for_draw(&mut self, bytes: usize) -> Result<Permit, ProblemDetails> {
         let head = self.request.head;
         let memory = self.forwarder.answers.of(bytes);
-        if let Ok(share) = memory.try_reserve(head.principal(), bytes) {
-            return Ok(share);
+        if let Ok(permit) = memory.try_take(head.principal(), bytes) {
+            return Ok(permit);
         }
         // The request takes again later what the requests of all principals share.
         self.held.give_back_shared();
-        memory.reserve_in_half(head.taker(), bytes, self.request.until).await
+        let now = self.forwarder.node.clock().now();
+        Ok(memory.take(head.asker(self.request.until, now).half(now), bytes).await?)
     }
 
     /// Counts the request among those that wait for the partition, or that another node answers.

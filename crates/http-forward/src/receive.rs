@@ -6,7 +6,7 @@
 
 use http_server::{
     body::Payload,
-    limits::{MemoryShare, PlaceTaker},
+    limits::{Asker, Permit, held_bytes},
     problem::{NOT_LEADER, ProblemDetails},
     response::full_body,
 };
@@ -72,16 +72,17 @@ impl Forwarder {
         }
         // 2. The body has memory. A read waits for it, and a write was done in any case.
         let bytes = if request.is_read() && !is_refused {
-            let memory = self.answers.of(bytes);
-            let taker = PlaceTaker::between_nodes(head.principal());
-            match memory.reserve_in_half(taker, bytes, request.until).await {
-                Ok(share) => share.into_bytes(body.collect().await?),
-                Err(problem) => return Ok(TryEnd::refused_for_good(problem)),
+            let now = self.node.clock().now();
+            let asker = Asker::new(head.principal(), request.until).half(now).moment_for_share(now);
+            match self.answers.of(bytes).take(asker, bytes).await {
+                Ok(memory) => held_bytes(body.collect().await?, memory),
+                Err(full) => return Ok(TryEnd::refused_for_good(full.into())),
             }
         } else {
             let bytes = body.collect().await?;
-            let share = if is_refused { None } else { way.drawn.or_else(|| payload.take_share()) };
-            MemoryShare::around(share, bytes)
+            let memory =
+                if is_refused { None } else { way.drawn.or_else(|| payload.take_memory()) };
+            Permit::around(memory, bytes)
         };
         let answer = Response::from_parts(parts, full_body(bytes));
         Ok(match is_refused {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_server::limits::{MemoryShare, Place};
+use http_server::limits::Permit;
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
 use crate::{log::LogPlace, parking::ParkedPartition, peer::Peer};
@@ -17,8 +17,8 @@ pub(crate) struct Way<'w> {
     /// The place of a log.
     pub(crate) log: Option<LogPlace>,
     /// The memory for the numbers of a draw.
-    pub(crate) drawn: Option<MemoryShare>,
+    pub(crate) drawn: Option<Permit>,
     /// The place of a read among those of its principal.
-    pub(crate) _read: Option<Place>,
+    pub(crate) _read: Option<Permit>,
     pub(crate) can_be_sent_twice: bool,
 }

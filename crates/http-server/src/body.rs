@@ -1,13 +1,13 @@
-//! The body of a request: its bytes, and its share of the memory.
+//! The body of a request: its bytes, and its memory.
 
-use std::{mem, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use hyper::StatusCode;
 
 use crate::{
-    limits::{MemoryPool, MemoryShare},
+    limits::{Full, Limit, Permit},
     problem::ProblemDetails,
     request_body::RequestBody,
     request_head::RequestHead,
@@ -24,8 +24,8 @@ pub struct Payload<'r> {
 #[derive(Debug)]
 struct ReceivedBody {
     bytes: Bytes,
-    /// The share of the memory. The answer takes the share over.
-    share: Option<MemoryShare>,
+    /// The permit for the memory. The answer takes it over.
+    memory: Option<Permit>,
 }
 
 impl<'r> Payload<'r> {
@@ -44,28 +44,22 @@ impl<'r> Payload<'r> {
         self.received.as_ref().map_or(0, |body| body.bytes.len())
     }
 
-    /// The share of the memory, for the answer.
-    pub fn take_share(&mut self) -> Option<MemoryShare> {
-        self.received.as_mut().and_then(|body| body.share.take())
+    /// The permit for the memory, for the answer.
+    pub fn take_memory(&mut self) -> Option<Permit> {
+        self.received.as_mut().and_then(|body| body.memory.take())
     }
 }
 
 impl ReceivedBody {
-    /// Takes a share of the memory again if the body has none: the answer of an earlier try has
-    /// taken the share over.
+    /// Takes memory again if the body has none: the answer of an earlier try has taken it over.
     ///
-    /// Invariant: a body that is there has a share. In a simpler version the body is tried again
-    /// without a share. The owner of a partition does not know the outcome of its commands, and
-    /// each of its answers ends with the share of a body. So the bodies that are tried again have
-    /// no bound, and the pool counts none of them.
-    fn share_again(
-        &mut self,
-        memory: &MemoryPool,
-        principal: Option<&str>,
-    ) -> Result<(), ProblemDetails> {
-        if self.share.is_none() {
-            let share = memory.try_reserve(principal, self.bytes.len().max(1));
-            self.share = Some(share.map_err(|why| memory.problem(why))?);
+    /// Invariant: a body that is there has memory. In a simpler version the body is tried again
+    /// without any. The owner of a partition does not know the outcome of its commands, and each of
+    /// its answers ends with the memory of a body. So the bodies that are tried again have no bound,
+    /// and the limit counts none of them.
+    fn take_again(&mut self, of: &Arc<Limit>, principal: Option<&str>) -> Result<(), Full> {
+        if self.memory.is_none() {
+            self.memory = Some(of.try_take(principal, self.bytes.len().max(1))?);
         }
         Ok(())
     }
@@ -74,7 +68,7 @@ impl ReceivedBody {
 /// Receives bodies, within their limits and the memory for all of them.
 #[derive(Clone, Debug)]
 pub struct BodyReader {
-    memory: MemoryPool,
+    memory: Arc<Limit>,
     most_bytes: usize,
     /// The time that a body may take to arrive.
     time: Duration,
@@ -83,13 +77,13 @@ pub struct BodyReader {
 
 impl BodyReader {
     /// Bodies take their memory from `memory`, and keep the limits of their port.
-    pub fn new(memory: MemoryPool, limits: &HttpLimits, clock: Clock) -> BodyReader {
+    pub fn new(memory: Arc<Limit>, limits: &HttpLimits, clock: Clock) -> BodyReader {
         let HttpLimits { body_bytes: most_bytes, body_time: time, .. } = *limits;
         BodyReader { memory, most_bytes, time, clock }
     }
 
-    /// Takes a share for a request without a body, which needs memory for its answer, unless the
-    /// request has one.
+    /// Takes memory for a request without a body, which needs it for its answer, unless the request
+    /// has some.
     pub async fn receive_nothing(
         &self,
         head: &RequestHead,
@@ -97,8 +91,9 @@ impl BodyReader {
         payload: &mut Payload<'_>,
     ) -> Result<(), ProblemDetails> {
         if payload.received.is_none() {
-            let share = Some(self.memory.reserve(head.taker(), 1, until).await?);
-            payload.received = Some(ReceivedBody { bytes: Bytes::new(), share });
+            let asker = head.asker(until, self.clock.now());
+            let memory = Some(self.memory.take(asker, 1).await?);
+            payload.received = Some(ReceivedBody { bytes: Bytes::new(), memory });
         }
         Ok(())
     }
@@ -117,27 +112,27 @@ impl BodyReader {
         Ok(payload.bytes())
     }
 
-    /// Takes a share for the next try of a request, if the answer of the last one has taken the
-    /// share of its body over.
+    /// Takes memory for the next try of a request, if the answer of the last one has taken the
+    /// memory of its body over.
     ///
     /// # Errors
     /// `memory_full` or `rate_limited` if there is not enough free memory at once.
-    pub fn share_again(
+    pub fn take_again(
         &self,
         head: &RequestHead,
         payload: &mut Payload<'_>,
     ) -> Result<(), ProblemDetails> {
-        match &mut payload.received {
-            Some(body) => body.share_again(&self.memory, head.principal()),
-            None => Ok(()),
+        if let Some(body) = &mut payload.received {
+            body.take_again(&self.memory, head.principal())?;
         }
+        Ok(())
     }
 
-    /// Receives a whole body and its share of the memory. The share grows as the bytes arrive: a
-    /// client that announces a body and sends nothing takes no memory.
+    /// Receives a whole body, and takes its memory. The permit grows as the bytes arrive: a client
+    /// that announces a body and sends nothing takes no memory.
     ///
-    /// Invariant: a body that has a share never waits for more. The first bytes wait for their
-    /// share. If there is no memory for later bytes, the body is refused. Suppose that such bodies
+    /// Invariant: a body that has memory never waits for more. The first bytes wait for theirs. If
+    /// there is no memory for later bytes, the body is refused. Suppose that such bodies
     /// waited: bodies A and B each hold half of the memory, each waits for more, and neither ends.
     async fn received(
         &self,
@@ -155,17 +150,17 @@ impl BodyReader {
         if announced > *most_bytes as u64 {
             return Err(too_large());
         }
-        let mut share: Option<MemoryShare> = None;
+        let mut held: Option<Permit> = None;
         let mut received = PartialBody::default();
         loop {
             let frame = match clock.timeout_at(deadline, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => {
-                    let share = match share {
-                        Some(share) => share,
-                        None => memory.reserve(head.taker(), 1, deadline).await?,
+                    let held = match held {
+                        Some(held) => held,
+                        None => memory.take(head.asker(deadline, clock.now()), 1).await?,
                     };
-                    return Ok(ReceivedBody { bytes: received.into_bytes(), share: Some(share) });
+                    return Ok(ReceivedBody { bytes: received.into_bytes(), memory: Some(held) });
                 }
                 Ok(Some(Err(error))) => {
                     let reason = format!("the body of {} could not be read: {error}", head.path());
@@ -191,9 +186,11 @@ impl BodyReader {
             if bytes > *most_bytes {
                 return Err(too_large());
             }
-            match &mut share {
-                Some(share) => share.resize_or_refuse(bytes)?,
-                None => share = Some(memory.reserve(head.taker(), bytes, deadline).await?),
+            match &mut held {
+                Some(held) => held.resize(bytes)?,
+                None => {
+                    held = Some(memory.take(head.asker(deadline, clock.now()), bytes).await?);
+                }
             }
             received.add(data);
         }
@@ -241,28 +238,28 @@ impl PartialBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{LimitRules, held_bytes};
 
     const MIB: usize = 1 << 20;
 
     /// A body was sent again to another node, and nothing counted it: the answer of the first try
-    /// had taken its share over.
-    #[tokio::test]
-    async fn a_body_that_is_tried_again_has_a_share() {
+    /// had taken its memory over.
+    #[test]
+    fn a_body_that_is_tried_again_has_memory() {
         let clock = Clock::system();
-        let pool = MemoryPool::new("bodies", 4 * MIB, clock.clone());
-        let deadline = clock.now() + Duration::from_secs(1);
-        let share = pool.reserve(None, 3 * MIB, deadline).await.unwrap();
+        let limit = Limit::new(LimitRules::memory("bodies", 4 * MIB), &clock);
         let bytes = Bytes::from(vec![b'x'; 3 * MIB]);
-        let mut body = ReceivedBody { bytes, share: Some(share) };
-        let has_room = |mib: usize| pool.try_reserve(None, mib * MIB).is_ok();
-        assert!(body.share_again(&pool, None).is_ok(), "it has its share");
-        assert!(has_room(1) && !has_room(2), "it takes no second one");
-        // The answer has a share that ends with it.
-        let answer = body.share.take().unwrap().into_bytes(vec![b'x'; 3 * MIB]);
-        assert!(body.share_again(&pool, None).is_err(), "the answer is still there");
+        let memory = Some(limit.try_take(None, 3 * MIB).unwrap());
+        let mut body = ReceivedBody { bytes, memory };
+        let has_room = |mib: usize| limit.try_take(None, mib * MIB).is_ok();
+        assert!(body.take_again(&limit, None).is_ok(), "it has its memory");
+        assert!(has_room(1) && !has_room(2), "it takes none twice");
+        // The answer has memory that ends with it.
+        let answer = held_bytes(vec![b'x'; 3 * MIB], body.memory.take());
+        assert!(body.take_again(&limit, None).is_err(), "the answer is still there");
         drop(answer);
-        assert!(body.share_again(&pool, None).is_ok());
-        assert!(has_room(1) && !has_room(2), "the share is that of the whole body");
+        assert!(body.take_again(&limit, None).is_ok());
+        assert!(has_room(1) && !has_room(2), "the memory is that of the whole body");
         drop(body);
         assert!(has_room(4));
     }

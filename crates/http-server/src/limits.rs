@@ -1,19 +1,18 @@
-//! What requests hold for a time, and give back when it is dropped: places, memory, turns. And the
-//! rate of commands.
+//! What requests hold for a time, and give back by a drop: the [permits](Permit) of a [`Limit`]. And
+//! the rate of commands.
+//!
+//! Invariant: a request takes the limits of a node in one order, and waits only for one that comes
+//! after all that it holds. A permit never waits to grow. So no two requests of a node wait for each
+//! other. Those of two nodes may; the deadlines end that.
 
-mod follower_places;
+mod limit;
 mod memory;
-mod places;
 mod rate;
-mod read_throttle;
-mod send_places;
+mod rules;
 
-pub use self::memory::READ_BYTES;
 pub(crate) use self::rate::PrincipalRate;
 pub use self::{
-    follower_places::{FollowerPlace, FollowerPlaces},
-    memory::{AnswerMemory, MemoryPool, MemoryShare},
-    places::{NoPlace, Place, PlaceTaker, Places},
-    read_throttle::ReadThrottle,
-    send_places::SendPlaces,
+    limit::{Asker, Full, Limit, Permit, held_bytes},
+    memory::{AnswerMemory, READ_BYTES},
+    rules::{LimitRules, ShareRules},
 };

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use access::Caller;
-use clock::Clock;
+use clock::{Clock, Instant};
 use hyper::{HeaderMap, Method, Uri, Version, http::request::Parts};
 
 use crate::{
     authentication::{PortAccess, TokenEnd, unchecked},
-    limits::PlaceTaker,
+    limits::Asker,
     problem::ProblemDetails,
     request_id::request_id,
     server::ClientMark,
@@ -93,12 +93,10 @@ impl RequestHead {
         self.has_principal.then(|| self.caller.principal.as_str())
     }
 
-    /// The sender as the taker of places. A forwarded request holds a connection between the two
-    /// nodes.
-    pub fn taker(&self) -> PlaceTaker<'_> {
-        match self.is_forwarded {
-            true => PlaceTaker::between_nodes(self.principal()),
-            false => self.principal().into(),
-        }
+    /// The sender as one that asks for permits. A forwarded request holds a connection between the
+    /// two nodes.
+    pub fn asker(&self, until: Instant, now: Instant) -> Asker<'_> {
+        let asker = Asker::new(self.principal(), until);
+        if self.is_forwarded { asker.moment_for_share(now) } else { asker }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clock::ManualClock;
 use futures::FutureExt;
 use http_body_util::{BodyExt, Either};
-use http_server::response::Body;
+use http_server::{problem::ProblemDetails, response::Body};
 use hyper::Response;
 use tokio::sync::watch;
 

@@ -124,13 +124,13 @@ impl View {
         if limit == 0 {
             return Err(ProblemDetails::bad_request(LIMIT_OF_NONE));
         }
-        let from = || Ok(parameter(query, "from")?.unwrap_or(0_u64));
+        let from = || parameter(query, "from").map(|from| from.unwrap_or(0_u64));
         let offset = || match parameter(query, "from")?.unwrap_or(Offset::FIRST.0) {
             0 => Err(ProblemDetails::bad_request(NO_OFFSET)),
             offset => Ok(offset),
         };
         let app = || required::<AppName>(query, "app");
-        let ws = || Ok(WsId(required(query, "ws")?));
+        let ws = || required(query, "ws").map(WsId);
         Ok(match name {
             "apps" => View::Apps,
             "partitions" => View::Partitions,

@@ -1,10 +1,11 @@
 //! What all followers of a node share.
 
+use std::sync::Arc;
+
 use clock::Clock;
-use http_server::limits::MemoryPool;
 use tokio_util::sync::CancellationToken;
 
-use crate::read::LogReads;
+use crate::limits::Limits;
 
 /// The bytes of events after which a piece of an answer ends. More would only wait in memory.
 pub(super) const PIECE_BYTES: usize = 8 << 10;
@@ -13,10 +14,7 @@ pub(super) const PIECE_BYTES: usize = 8 << 10;
 #[derive(Debug)]
 pub(crate) struct FollowContext {
     pub(crate) clock: Clock,
-    pub(crate) reads: LogReads,
-    /// The memory of events that are too large to be copied. An event has its share until the last
-    /// client has it.
-    pub(crate) large_events: MemoryPool,
+    pub(crate) limits: Arc<Limits>,
     /// Cancelled when the node stops.
     pub(crate) stop: CancellationToken,
 }

@@ -11,14 +11,17 @@ use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
-use http_server::{limits::FollowerPlace, problem::ProblemDetails};
+use http_server::{
+    limits::{Permit, held_bytes},
+    problem::ProblemDetails,
+};
 use tokio::{sync::mpsc, task::JoinSet};
 use vvm::{OwnedLog, eventlog::Offset};
 
 use super::{
     context::{FollowContext, PIECE_BYTES},
+    log_limits::LogLimits,
     logs::FollowedLog,
-    quota::{EarlierRead, LargeShare, LogQuota},
     tail::is_large,
 };
 use crate::{read::LogEvents, refusal::problem_of_busy};
@@ -36,17 +39,17 @@ pub(super) struct EarlierEvents {
     _reading: JoinSet<()>,
 }
 
-/// A read that has a place.
+/// A read that has its turn.
 pub(super) struct BegunRead {
     pub(super) events: LogEvents,
-    _place: EarlierRead,
+    _permits: [Permit; 3],
 }
 
 /// The reader of the events of one follower.
 pub(super) struct EarlierReader {
     context: Arc<FollowContext>,
     log: OwnedLog,
-    quota: Arc<LogQuota>,
+    limits: Arc<LogLimits>,
     principal: Option<Arc<str>>,
     /// The offset of the next event.
     next: u64,
@@ -82,21 +85,20 @@ impl EarlierReader {
         context: &Arc<FollowContext>,
         log: &OwnedLog,
         followed: &FollowedLog,
-        place: &FollowerPlace,
+        principal: Option<&Arc<str>>,
         next: u64,
     ) -> EarlierReader {
-        let (context, quota) = (Arc::clone(context), Arc::clone(followed.quota()));
-        EarlierReader { context, log: log.clone(), quota, principal: place.principal(), next }
+        let (context, limits) = (Arc::clone(context), Arc::clone(followed.limits()));
+        EarlierReader { context, log: log.clone(), limits, principal: principal.cloned(), next }
     }
 
-    /// Waits for a place, and begins to read.
+    /// Waits for a turn, and begins to read.
     pub(super) async fn read(&self, deadline: Instant) -> Result<BegunRead, ProblemDetails> {
-        let reads = &self.context.reads;
-        let place = self.quota.read(reads, self.principal.as_deref(), deadline).await?;
+        let permits = self.limits.read(self.principal.as_deref(), deadline).await?;
         let entries = self.log.read(Offset(self.next));
         let entries = entries.map_err(problem_of_busy)?;
-        let events = LogEvents::new(entries, self.log.name(), reads.throttle.clone());
-        Ok(BegunRead { events, _place: place })
+        let turns = Arc::clone(&self.context.limits.turns);
+        Ok(BegunRead { events: LogEvents::new(entries, self.log.name(), turns), _permits: permits })
     }
 
     async fn run(
@@ -104,34 +106,32 @@ impl EarlierReader {
         mut begun: Option<BegunRead>,
         pieces: mpsc::Sender<io::Result<Vec<Bytes>>>,
     ) {
-        let mut share = None;
+        let mut memory = None;
         loop {
             let read = match begun.take() {
                 Some(read) => Ok(read),
                 None => self.read(Instant::FAR_FUTURE).await,
             };
             let ended = match read {
-                Ok(read) => self.send(read, share.take(), &pieces).await,
+                Ok(read) => self.send(read, memory.take(), &pieces).await,
                 Err(problem) => Err(io::Error::other(problem.reason().to_owned())),
             };
             let needed = match ended {
                 Ok(ReadEnd::Done) => return,
                 Ok(ReadEnd::Paused) => continue,
-                Ok(ReadEnd::NeedsMemory(bytes)) => {
-                    self.quota.reserve(&self.context.large_events, bytes).await
-                }
+                Ok(ReadEnd::NeedsMemory(bytes)) => self.limits.large(bytes).await,
                 // Without its follower nobody needs the error.
                 Err(error) => return drop(pieces.send(Err(error)).await),
             };
-            share = needed.ok();
+            memory = needed.ok();
         }
     }
 
-    /// Sends events until the read ends. `share` is the memory of the first large event.
+    /// Sends events until the read ends. `memory` is that of the first large event.
     async fn send(
         &mut self,
         read: BegunRead,
-        mut share: Option<LargeShare>,
+        mut memory: Option<[Permit; 2]>,
         pieces: &mpsc::Sender<io::Result<Vec<Bytes>>>,
     ) -> io::Result<ReadEnd> {
         let clock = &self.context.clock;
@@ -141,7 +141,7 @@ impl EarlierReader {
             if events.is_empty() {
                 return Ok(ReadEnd::Done);
             }
-            let (events, needed) = self.with_memory(events, &mut share);
+            let (events, needed) = self.with_memory(events, &mut memory);
             let count = events.len() as u64;
             if count > 0 {
                 let place = clock.timeout_at(clock.now() + MOMENT, pieces.reserve()).await;
@@ -169,7 +169,7 @@ impl EarlierReader {
     fn with_memory(
         &self,
         events: Vec<Bytes>,
-        share: &mut Option<LargeShare>,
+        memory: &mut Option<[Permit; 2]>,
     ) -> (Vec<Bytes>, Option<usize>) {
         let mut ready = Vec::with_capacity(events.len());
         for event in events {
@@ -177,9 +177,8 @@ impl EarlierReader {
                 ready.push(event);
                 continue;
             }
-            let reserve = || self.quota.try_reserve(&self.context.large_events, event.len());
-            match share.take().or_else(reserve) {
-                Some(share) => ready.push(share.into_bytes(event)),
+            match memory.take().or_else(|| self.limits.try_large(event.len())) {
+                Some(memory) => ready.push(held_bytes(event, memory)),
                 None => return (ready, Some(event.len())),
             }
         }

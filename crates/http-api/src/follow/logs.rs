@@ -9,7 +9,7 @@ use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use vvm::{OwnedLog, processor::LogName};
 
-use super::{context::FollowContext, quota::LogQuota, tail::Tail, tail_reader::TailReader};
+use super::{context::FollowContext, log_limits::LogLimits, tail::Tail, tail_reader::TailReader};
 
 /// The logs that somebody follows on this node.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl FollowedLogs {
 #[derive(Debug)]
 pub(crate) struct FollowedLog {
     tail: watch::Receiver<Tail>,
-    quota: Arc<LogQuota>,
+    limits: Arc<LogLimits>,
     ended: CancellationToken,
     _reading: JoinSet<()>,
 }
@@ -60,20 +60,20 @@ pub(crate) struct FollowedLog {
 impl FollowedLog {
     fn new(log: &OwnedLog, next: u64, context: &Arc<FollowContext>) -> FollowedLog {
         let (sender, tail) = watch::channel(Tail::new(next));
-        let quota = Arc::new(LogQuota::new(context.clock.clone()));
+        let limits = Arc::new(LogLimits::new(&context.limits, &context.clock));
         let ended = context.stop.child_token();
         let mut reading = JoinSet::new();
-        let reader = TailReader::new(context, log, &quota, sender);
+        let reader = TailReader::new(context, log, &limits, sender);
         reading.spawn(reader.run(ended.clone().drop_guard()));
-        FollowedLog { tail, quota, ended, _reading: reading }
+        FollowedLog { tail, limits, ended, _reading: reading }
     }
 
     pub(super) fn tail(&self) -> &watch::Receiver<Tail> {
         &self.tail
     }
 
-    pub(super) fn quota(&self) -> &Arc<LogQuota> {
-        &self.quota
+    pub(super) fn limits(&self) -> &Arc<LogLimits> {
+        &self.limits
     }
 
     /// Cancelled when the node stops or the partition leaves it.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clock::Instant;
 use http_server::event_stream::COPIED_BYTES;
 
-use super::quota::LARGE_BYTES_OF_LOG;
+use super::log_limits::LARGE_BYTES_OF_LOG;
 
 /// The most bytes of small events that a log keeps for its followers.
 pub(crate) const TAIL_BYTES: usize = 32 << 10;

@@ -4,13 +4,19 @@ use std::sync::Arc;
 
 use base::with_causes;
 use bytes::Bytes;
+use clock::Instant;
+use http_server::{
+    READ_BYTES,
+    limits::{Asker, held_bytes},
+    problem::ProblemDetails,
+};
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 use vvm::{OwnedLog, eventlog::Offset, processor::LogWatch};
 
 use super::{
     context::{FollowContext, PIECE_BYTES},
-    quota::LogQuota,
+    log_limits::LogLimits,
     tail::{LARGE_TIME, Tail, is_large},
 };
 use crate::read::LogEvents;
@@ -19,7 +25,7 @@ use crate::read::LogEvents;
 pub(super) struct TailReader {
     context: Arc<FollowContext>,
     log: OwnedLog,
-    quota: Arc<LogQuota>,
+    limits: Arc<LogLimits>,
     changes: LogWatch,
     tail: watch::Sender<Tail>,
 }
@@ -28,13 +34,13 @@ impl TailReader {
     pub(super) fn new(
         context: &Arc<FollowContext>,
         log: &OwnedLog,
-        quota: &Arc<LogQuota>,
+        limits: &Arc<LogLimits>,
         tail: watch::Sender<Tail>,
     ) -> TailReader {
         TailReader {
             context: Arc::clone(context),
             log: log.clone(),
-            quota: Arc::clone(quota),
+            limits: Arc::clone(limits),
             // The watch begins before the first read, so that no change is missed.
             changes: log.watch(),
             tail,
@@ -82,16 +88,17 @@ impl TailReader {
 
     /// Reads the events behind the tail, up to the last one that is applied.
     async fn read_to_end(&mut self) -> Result<(), String> {
-        let FollowContext { reads, clock, large_events, .. } = &*self.context;
-        let share = reads.share_of_tail().await;
-        let _share = share.map_err(|problem| problem.reason().to_owned())?;
+        let FollowContext { limits, clock, .. } = &*self.context;
+        let nobody = Asker::nobody(Instant::FAR_FUTURE);
+        let memory = limits.new_events.take(nobody, READ_BYTES).await;
+        let _memory = memory.map_err(|full| ProblemDetails::from(full).reason().to_owned())?;
         let next = self.tail.borrow().end();
         let entries = self.log.read(Offset(next)).map_err(|busy| busy.to_string())?;
-        let mut events = LogEvents::new(entries, self.log.name(), reads.throttle.clone());
+        let mut events = LogEvents::new(entries, self.log.name(), Arc::clone(&limits.turns));
         let with_memory = |json: Bytes| match is_large(json.len()) {
             true => {
-                let share = self.quota.try_reserve(large_events, json.len())?;
-                Some(share.into_bytes(json))
+                let permits = self.limits.try_large(json.len())?;
+                Some(held_bytes(json, permits))
             }
             false => Some(json),
         };

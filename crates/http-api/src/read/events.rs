@@ -1,8 +1,10 @@
 //! The events of a log as JSON, in pieces: for answers that end, and for followers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use http_server::limits::ReadThrottle;
+use http_server::limits::Limit;
 use processor::LogName;
 use tokio::task::yield_now;
 use vvm::eventlog::{self, Entry};
@@ -15,7 +17,8 @@ use crate::rows::line_of_entry;
 pub(crate) struct LogEvents {
     entries: BoxStream<'static, eventlog::Result<Entry>>,
     log: LogName,
-    throttle: ReadThrottle,
+    /// Each step is done on one of these.
+    turns: Arc<Limit>,
     /// The end of the events, once the entries came to it. Entries are not read after their end.
     end: Option<eventlog::Result<()>>,
     /// Whether a step was done since the last pause.
@@ -26,15 +29,15 @@ impl LogEvents {
     pub(crate) fn new(
         entries: BoxStream<'static, eventlog::Result<Entry>>,
         log: LogName,
-        throttle: ReadThrottle,
+        turns: Arc<Limit>,
     ) -> LogEvents {
-        LogEvents { entries, log, throttle, end: None, needs_pause: false }
+        LogEvents { entries, log, turns, end: None, needs_pause: false }
     }
 
     /// Reads the first event before the answer begins. If that fails, the client still gets a
     /// problem. Returns whether there is an event.
     pub(crate) async fn read_first(&mut self) -> eventlog::Result<bool> {
-        let Some(first) = self.throttle.run(self.entries.try_next()).await? else {
+        let Some(first) = self.turns.run(self.entries.try_next()).await? else {
             self.end = Some(Ok(()));
             return Ok(false);
         };
@@ -62,8 +65,8 @@ impl LogEvents {
         if std::mem::replace(&mut self.needs_pause, true) {
             yield_now().await;
         }
-        let throttle = self.throttle.clone();
-        throttle.run(self.next_step(most)).await
+        let turns = Arc::clone(&self.turns);
+        turns.run(self.next_step(most)).await
     }
 
     async fn next_step(&mut self, most: usize) -> eventlog::Result<Vec<Bytes>> {
@@ -92,13 +95,12 @@ impl LogEvents {
 mod tests {
     use std::{
         iter,
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering},
-        },
+        sync::atomic::{AtomicUsize, Ordering},
     };
 
+    use clock::Clock;
     use futures::stream;
+    use http_server::limits::LimitRules;
     use tokio::task::JoinSet;
     use vvm::eventlog::{Epoch, EventPlace, Marker, Offset, WsId};
 
@@ -114,7 +116,8 @@ mod tests {
         let marker = Marker { place, marked: epoch, drawn: Vec::new(), bytes: Bytes::new() };
         let entries = iter::repeat_with(move || Ok(Entry::Marker(marker.clone()))).take(STEPS);
         let (entries, log) = (stream::iter(entries).boxed(), LogName::Workspace(ws));
-        let mut events = LogEvents::new(entries, log, ReadThrottle::of_runtime());
+        let one = Limit::new(LimitRules::default(), &Clock::system());
+        let mut events = LogEvents::new(entries, log, one);
         let turns = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&turns);
         let mut other = JoinSet::new();

@@ -4,13 +4,15 @@
 //! gaps between them are like. Each page comes farther than the page before. A page without
 //! documents ends the list, or its time is over, or there are too many such pages at that moment.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use clock::{Clock, Instant};
 use futures::{Stream, TryStreamExt};
-use http_server::problem::ProblemDetails;
+use http_server::{
+    limits::{Limit, Permit},
+    problem::ProblemDetails,
+};
 use serde_json::json;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use vvm::{
     eventlog::{self, RecordBlock, RecordId, StoredRecord},
     isequencer::standard::FIRST_CRECORD_ID,
@@ -31,14 +33,9 @@ pub(super) const PAGE_BYTES: usize = 1 << 20;
 /// many that the filter does not accept, may stand between two documents of a list. A block without
 /// records counts as one.
 ///
-/// A page without documents goes on, if one of [`LONG_PAGES`] is free. A client would take an empty
+/// A page without documents goes on, if one of the [long pages](crate::limits::Limits) is free. A client would take an empty
 /// page for the end of the list, and would otherwise ask again at once.
 const MOST_EXAMINED: u64 = 10_000;
-
-/// The number of pages that may go on behind [`MOST_EXAMINED`] at the same time. Each page holds
-/// memory for its answer while it is read. Without this limit 48 lists that find nothing held all
-/// of it for seconds, and all other reads waited.
-pub(crate) const LONG_PAGES: usize = 8;
 
 /// The most ids of the first block that is read downwards. Each block is twice as large as the one
 /// before. A block is read to its end although the page may be full before, so the first one is
@@ -60,7 +57,7 @@ pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> +
     last: u64,
     clock: &Clock,
     until: Instant,
-    long_pages: &Semaphore,
+    long_pages: &Arc<Limit>,
     read: impl Fn(RecordBlock) -> S,
 ) -> Result<ListedDocs, ProblemDetails> {
     let mut page = DocsPage {
@@ -94,9 +91,9 @@ struct DocsPage<'q> {
     examined: u64,
     clock: &'q Clock,
     until: Instant,
-    long_pages: &'q Semaphore,
-    /// The place of a page that goes on behind [`MOST_EXAMINED`].
-    long_page: Option<SemaphorePermit<'q>>,
+    long_pages: &'q Arc<Limit>,
+    /// The permit of a page that goes on behind [`MOST_EXAMINED`].
+    long_page: Option<Permit>,
     steps: ReadSteps,
 }
 
@@ -133,7 +130,7 @@ impl DocsPage<'_> {
             return self.is_late();
         }
         if self.count == 0 && self.long_page.is_none() {
-            self.long_page = self.long_pages.try_acquire().ok();
+            self.long_page = self.long_pages.try_take(None, 1).ok();
         }
         self.count > 0 || self.long_page.is_none()
     }

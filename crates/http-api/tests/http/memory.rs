@@ -58,7 +58,7 @@ fn a_body_waits_while_others_have_all_the_memory() {
     });
     let large = body(MIB);
     let slow = [(); 2].map(|()| begin(&node, &large, MIB - 1));
-    until_bodies_take(&node, 2 * MIB);
+    until_bodies_take(&node, 2 * (MIB - 1));
     // The next request has as much time for its body as the slow ones. It begins a second later, so
     // memory becomes free before its time is over.
     sleep(Duration::from_secs(1));

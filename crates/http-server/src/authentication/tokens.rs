@@ -15,11 +15,14 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use sha2::{Digest, Sha256};
-use tokio::sync::{Mutex, Notify, Semaphore, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tracing::{info, warn};
 
 use super::{Authenticator, NotAuthenticated};
-use crate::given_file::{READ_TIME, read, read_again, reported_if_late};
+use crate::{
+    given_file::{READ_TIME, read, read_again, reported_if_late},
+    limits::{Limit, LimitRules},
+};
 
 /// The interval at which the file of keys is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -69,7 +72,7 @@ pub struct TokenAuthenticator {
     /// The number of looks that have begun.
     begun: AtomicU64,
     /// The requests that may wait for a look. Each has its place for one look.
-    waiting: Semaphore,
+    waiting: Arc<Limit>,
     is_wanted: Notify,
     /// One port follows the file, and the others wait for it.
     following: Mutex<()>,
@@ -103,7 +106,9 @@ impl TokenAuthenticator {
         let looked = clock.now();
         let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0, looked });
         let (is_wanted, following) = (Notify::new(), Mutex::new(()));
-        let (begun, waiting) = (AtomicU64::new(0), Semaphore::new(MOST_WAITING));
+        let begun = AtomicU64::new(0);
+        let waiting = LimitRules { most: MOST_WAITING, ..LimitRules::default() };
+        let waiting = Limit::new(waiting, &clock);
         Ok(TokenAuthenticator {
             rules,
             path,
@@ -137,7 +142,7 @@ impl TokenAuthenticator {
     ) -> Result<KeysInForce, NotAuthenticated> {
         self.is_wanted.notify_one();
         // Anybody can send tokens with unknown keys, and each would hold its connection.
-        let place = self.waiting.try_acquire();
+        let place = self.waiting.try_take(None, 1);
         let _place = place.map_err(|_| NotAuthenticated::KeysUnread)?;
         let mut current = self.current.subscribe();
         let looked = current.wait_for(|now| now.look > before);

@@ -2,6 +2,7 @@ use std::{cell::Cell, time::Duration};
 
 use clock::ManualClock;
 use futures::{StreamExt, stream};
+use http_server::limits::LimitRules;
 use serde_json::Value as Json;
 use vvm::eventlog::{Epoch, Fields, Offset, Record, Schema, TableKind, Value, Version, WsId};
 
@@ -19,7 +20,7 @@ struct Records {
     /// The only active record; `None` if all are active.
     listed: Option<u64>,
     clock: ManualClock,
-    long_pages: Semaphore,
+    long_pages: Arc<Limit>,
     /// The time that each record, and each block, takes to read.
     takes: Duration,
     read: Cell<usize>,
@@ -34,7 +35,7 @@ impl Records {
             ids: ids.into_iter().collect(),
             listed: None,
             clock: ManualClock::new(1),
-            long_pages: Semaphore::new(1),
+            long_pages: Limit::new(LimitRules::default(), &Clock::system()),
             takes,
             read: Cell::new(0),
             blocks: Cell::new(0),
@@ -249,11 +250,11 @@ async fn only_some_pages_without_documents_go_on_at_the_same_time() {
         let ids = FIRST..FIRST + 35_000;
         let listed = if order == "id" { ids.end - 1 } else { ids.start };
         let records = Records { listed: Some(listed), ..Records::new(ids, Duration::ZERO) };
-        let place = records.long_pages.acquire().await.unwrap();
+        let page = records.long_pages.try_take(None, 1).unwrap();
         let (found, next) = records.page(&format!("order={order}")).await;
         assert!(found.is_empty() && next.is_some(), "{order}: {found:?} {next:?}");
         assert!(records.whole(&format!("order={order}")).await.1 >= 3, "{order}");
-        drop(place);
+        drop(page);
         assert_eq!(records.page(&format!("order={order}")).await.0, [listed], "{order}");
     }
 }

@@ -4,37 +4,45 @@ use clock::ManualClock;
 use tokio::task::{JoinSet, yield_now};
 
 use super::*;
+use crate::{
+    limits::{Asker, held_bytes},
+    problem::ProblemDetails,
+};
 
 const MIB: usize = 1 << 20;
+
+fn code<T>(refused: Result<T, super::super::Full>) -> &'static str {
+    ProblemDetails::from(refused.err().unwrap()).code()
+}
 
 /// All answers together had no bound: 2,000 documents of 1 MB that were read at the same time
 /// took 1.8 GB.
 #[tokio::test]
-async fn all_shares_together_fit_into_the_pool() {
+async fn all_permits_together_fit_into_the_memory() {
     let clock = Clock::system();
-    let pool = MemoryPool::new("answers", 4 * MIB, clock.clone());
-    let soon = || clock.now() + Duration::from_millis(20);
-    let mut first = pool.reserve(None, 2 * MIB, soon()).await.unwrap();
-    let second = pool.reserve(None, 2 * MIB, soon()).await.unwrap();
-    assert_eq!(pool.reserve(None, 1, soon()).await.unwrap_err().code(), "memory_full");
+    let memory = Limit::new(LimitRules::memory("answers", 4 * MIB), &clock);
+    let soon = || Asker::nobody(clock.now() + Duration::from_millis(20));
+    let mut first = memory.take(soon(), 2 * MIB).await.unwrap();
+    let second = memory.take(soon(), 2 * MIB).await.unwrap();
+    assert_eq!(code(memory.take(soon(), 1).await), "memory_full");
 
-    // A share that becomes smaller leaves memory for others, even when its bytes are held.
-    assert!(first.resize(MIB));
-    let held = first.into_bytes(vec![0; MIB]);
-    let third = pool.reserve(None, MIB, soon()).await.unwrap();
-    assert!(pool.reserve(None, 1, soon()).await.is_err());
+    // A permit that becomes smaller leaves memory for others, even when its bytes are held.
+    first.resize(MIB).unwrap();
+    let held = held_bytes(vec![0; MIB], first);
+    let third = memory.take(soon(), MIB).await.unwrap();
+    assert!(memory.take(soon(), 1).await.is_err());
     drop((second, third));
-    let mut fourth = pool.reserve(None, 2 * MIB, soon()).await.unwrap();
-    assert!(!fourth.resize(4 * MIB), "1 MiB is held");
+    let mut fourth = memory.take(soon(), 2 * MIB).await.unwrap();
+    assert!(fourth.resize(4 * MIB).is_err(), "1 MiB is held");
     drop(held);
-    assert!(fourth.resize(4 * MIB));
+    fourth.resize(4 * MIB).unwrap();
     drop(fourth);
 
-    // An answer that is larger than the pool takes the whole pool, and is not refused forever.
-    let all = pool.reserve(None, 99 * MIB, soon()).await.unwrap();
-    assert!(pool.reserve(None, 1, soon()).await.is_err());
+    // An answer that is larger than the memory takes all of it, and is not refused forever.
+    let all = memory.take(soon(), 99 * MIB).await.unwrap();
+    assert!(memory.take(soon(), 1).await.is_err());
     drop(all);
-    drop(pool.try_reserve(None, 4 * MIB).unwrap());
+    drop(memory.try_take(None, 4 * MIB).unwrap());
 }
 
 /// 2,750 readers asked for documents faster than the node could read them. Each got its memory
@@ -47,17 +55,18 @@ async fn answers_go_on_while_more_is_asked_than_can_be_read() {
 
     let manual = ManualClock::new(1);
     let clock = manual.clock();
-    let pool = MemoryPool::new("answers", MIB, clock.clone());
+    let memory = Limit::new(LimitRules::memory("answers", MIB), &clock);
     let answered = Arc::new(Mutex::new(Vec::new()));
     let start = clock.now();
     let mut requests = JoinSet::new();
     // Each 100 ms one request comes, and a read takes 300 ms.
     while clock.now() - start < Duration::from_secs(60) {
-        let (clock, pool) = (clock.clone(), pool.clone());
+        let (clock, memory) = (clock.clone(), memory.clone());
         let answered = Arc::clone(&answered);
         requests.spawn(async move {
             let deadline = clock.now() + ANSWER;
-            let Ok(_share) = pool.reserve_in_half(None, MIB, deadline).await else { return };
+            let asker = Asker::nobody(deadline).half(clock.now());
+            let Ok(_permit) = memory.take(asker, MIB).await else { return };
             if clock.timeout_at(deadline, clock.sleep(READ)).await.is_ok() {
                 answered.lock().unwrap().push(clock.now() - start);
             }
@@ -77,24 +86,25 @@ async fn answers_go_on_while_more_is_asked_than_can_be_read() {
 async fn a_principal_leaves_half_of_the_memory_to_others() {
     let clock = Clock::system();
     for (mib, of_one) in [(16, 8), (6, 4), (2, 2)] {
-        let pool = MemoryPool::for_answers("answers", mib * MIB, 1, clock.clone());
-        let reserve = async |principal: &str| {
-            let soon = clock.now() + Duration::from_millis(20);
-            pool.reserve_in_half(Some(principal), MIB, soon).await
+        // A quarter is for large answers.
+        let memory = AnswerMemory::new(mib * MIB * 4 / 3, 1, &clock).small;
+        let take = async |principal: &str| {
+            let soon = clock.now() + Duration::from_millis(10);
+            memory.take(Asker::new(Some(principal), soon), MIB).await
         };
         let mut slow = Vec::new();
         let refused = loop {
-            match reserve("slow").await {
-                Ok(share) => slow.push(share),
-                Err(refused) => break refused,
+            match take("slow").await {
+                Ok(permit) => slow.push(permit),
+                refused => break code(refused),
             }
         };
-        assert_eq!((refused.code(), slow.len()), ("rate_limited", of_one), "of {mib} MiB");
+        assert_eq!((refused, slow.len()), ("rate_limited", of_one), "of {mib} MiB");
         let mut others = Vec::new();
         loop {
             let name = format!("other {}", others.len());
-            let Ok(share) = reserve(&name).await else { break };
-            others.push(share);
+            let Ok(permit) = take(&name).await else { break };
+            others.push(permit);
         }
         assert_eq!(others.len(), mib - of_one, "of {mib} MiB");
     }

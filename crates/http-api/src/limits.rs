@@ -1,0 +1,102 @@
+//! All limits of the requests that a node answers.
+
+use std::sync::Arc;
+
+use clock::Clock;
+use http_server::{
+    limits::{AnswerMemory, Limit, LimitRules, ShareRules},
+    problem::TOO_MANY_FOLLOWERS,
+};
+
+use crate::settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES};
+
+/// The number of pages that may go on without documents at the same time. Each page holds memory
+/// for its answer while it is read. Without this limit 48 lists that find nothing held all of it for
+/// seconds, and all other reads waited.
+const LONG_PAGES: usize = 8;
+
+/// All limits of a node, in the order in which a request takes them.
+///
+/// A request takes the first three when it comes, and the memory for its answer before it is read.
+/// One that another node answers takes its memory and its place among the logs first, and then
+/// those of [the way](http_forward::Forwarder). Only its answer, which holds a connection between
+/// the nodes when it arrives, waits for memory behind these, and only for a moment.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// The memory for bodies, in bytes.
+    pub(crate) bodies: Arc<Limit>,
+    /// The clients that follow logs through this node, whoever owns the partitions. Nobody waits:
+    /// followers may stay for days.
+    pub(crate) followers: Arc<Limit>,
+    /// The logs that are sent once.
+    pub(crate) logs: Arc<Limit>,
+    /// The memory of events that are too large to be copied, in bytes. An event has its memory until
+    /// the last client has it.
+    pub(crate) large_events: Arc<Limit>,
+    /// The followers that read events which were there before. Plain logs never wait for followers.
+    pub(crate) earlier_reads: Arc<Limit>,
+    /// The memory for answers, in bytes.
+    pub(crate) answers: AnswerMemory,
+    /// The memory of the reads of new events for followers, in bytes. Answers never wait for these
+    /// reads.
+    pub(crate) new_events: Arc<Limit>,
+    /// The pages of lists that are read for long.
+    pub(crate) long_pages: Arc<Limit>,
+    /// The reads that compute. Half of the threads are left for commands.
+    pub(crate) turns: Arc<Limit>,
+}
+
+impl Limits {
+    /// The limits of a node whose runtime has so many threads.
+    pub(crate) fn new(settings: &HttpApiSettings, threads: usize, clock: &Clock) -> Limits {
+        let limit = |rules| Limit::new(rules, clock);
+        let plain = |most| limit(LimitRules { most, ..LimitRules::default() });
+        let connections = settings.limits.connections;
+        // Requests of one principal that wait for memory leave connections to others.
+        let waiting = connections / 4;
+        // A principal can always send one body.
+        let of_body = ShareRules { least: settings.limits.body_bytes, waiting };
+        let bodies = LimitRules::memory("bodies", settings.bodies_bytes);
+        Limits {
+            bodies: limit(LimitRules { share: Some(of_body), ..bodies }),
+            followers: limit(LimitRules {
+                most: HttpApiSettings::most_followers(settings.followers, connections),
+                share: Some(ShareRules { least: 1, waiting: 0 }),
+                waits: false,
+                code: TOO_MANY_FOLLOWERS,
+                reason: |_, most, of_one| {
+                    format!(
+                        "at most {most} clients{of_one} follow logs of this node at the same time: \
+                         wait until one of them has ended"
+                    )
+                },
+                shown: Some(metrics::gauge!("httpapi_followers")),
+                ..LimitRules::default()
+            }),
+            logs: limit(LimitRules::logs("this node sends", settings.logs)),
+            large_events: limit(LimitRules::memory("large events", LARGE_EVENTS_BYTES)),
+            earlier_reads: limit(earlier_reads(settings.logs.div_ceil(4))),
+            answers: AnswerMemory::new(settings.answers_bytes, waiting, clock),
+            new_events: limit(LimitRules::memory("new events", NEW_EVENTS_BYTES)),
+            long_pages: plain(LONG_PAGES),
+            turns: plain(threads / 2),
+        }
+    }
+}
+
+/// Reads of earlier events, of which there are at most so many. All followers may wait for their
+/// turns: there is a limit of followers.
+pub(crate) fn earlier_reads(most: usize) -> LimitRules {
+    LimitRules {
+        most,
+        share: Some(ShareRules { least: 1, waiting: usize::MAX }),
+        code: TOO_MANY_FOLLOWERS,
+        reason: |_, most, of_one| {
+            format!(
+                "at most {most} followers{of_one} read earlier events at the same time: follow the \
+                 log again later"
+            )
+        },
+        ..LimitRules::default()
+    }
+}

@@ -1,0 +1,88 @@
+//! What limits are, and the text of their refusals.
+
+use metrics::Gauge;
+
+/// What a limit is: fixed when it is made.
+#[derive(Clone, Debug)]
+pub struct LimitRules {
+    /// The number of units.
+    pub most: usize,
+    /// The share of one principal, if principals have shares.
+    pub share: Option<ShareRules>,
+    /// Whether requests wait for units. Otherwise they are refused at once.
+    pub waits: bool,
+    /// The code of a refusal if all units are taken. The metric of refused shares names the limit so.
+    pub code: &'static str,
+    /// What the units are, or who has them, for the reason.
+    pub of: &'static str,
+    /// Makes the reason of a refusal from `of`, the number of units, and the words " of one
+    /// principal", which follow a noun or are empty.
+    pub reason: fn(&str, usize, &str) -> String,
+    /// Shows the units that are taken.
+    pub shown: Option<Gauge>,
+}
+
+/// The share of one principal in a limit: half of the units.
+#[derive(Clone, Copy, Debug)]
+pub struct ShareRules {
+    /// The least number of units of a share, if the limit has as many.
+    pub least: usize,
+    /// The number of requests of a principal that may wait for its share.
+    pub waiting: usize,
+}
+
+impl Default for LimitRules {
+    fn default() -> LimitRules {
+        LimitRules {
+            most: 1,
+            share: None,
+            waits: true,
+            code: "overloaded",
+            of: "requests",
+            reason: |of, most, of_one| {
+                format!(
+                    "this node does at most {most} {of}{of_one} at the same time: send the request \
+                     again later"
+                )
+            },
+            shown: None,
+        }
+    }
+}
+
+impl LimitRules {
+    /// The memory for something, of so many bytes.
+    pub fn memory(of: &'static str, bytes: usize) -> LimitRules {
+        LimitRules {
+            most: bytes,
+            code: "memory_full",
+            of,
+            reason: |of, bytes, of_one| {
+                let mib = bytes as f64 / 1_048_576.0;
+                format!(
+                    "the memory for {of}{of_one} is used up, {mib} MiB: send the request again \
+                     later"
+                )
+            },
+            shown: Some(metrics::gauge!("httpapi_memory_reserved_bytes", "of" => of)),
+            ..LimitRules::default()
+        }
+    }
+
+    /// The logs that `sends` names: the sender with a verb, such as "this node sends".
+    pub fn logs(sends: &'static str, most: usize) -> LimitRules {
+        LimitRules {
+            most,
+            share: Some(ShareRules { least: 1, waiting: (most / 2).max(1) }),
+            code: "too_many_logs",
+            of: sends,
+            reason: |sends, most, of_one| {
+                format!(
+                    "{sends} at most {most} logs{of_one} at the same time: wait until one of them \
+                     has ended"
+                )
+            },
+            ..LimitRules::default()
+        }
+    }
+}
