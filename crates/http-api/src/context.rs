@@ -3,7 +3,7 @@
 use std::{ptr, sync::Arc};
 
 use clock::Instant;
-use http_forward::{ForwardMetrics, Forwarder, ForwarderSettings, QuotaLimits};
+use http_forward::{ForwardMetrics, Forwarder, ForwarderSettings, MostWaiting};
 use http_server::{
     ClusterTls, authentication::PortAccess, body::BodyReader, limits::Asker,
     problem::ProblemDetails, request_head::RequestHead, spans::RequestTracer,
@@ -97,13 +97,13 @@ impl ApiContext {
         let forwarder = match mode {
             ClusterMode::Alone => None,
             ClusterMode::WithPeers { tls } => {
-                let most = QuotaLimits {
+                let most_waiting = MostWaiting {
                     requests: (settings.limits.connections / PART).max(LEAST_REQUESTS),
                     bytes: settings.bodies_bytes / PART,
                 };
                 let with = ForwarderSettings {
                     tls,
-                    limits: most,
+                    most_waiting,
                     bodies: bodies.clone(),
                     answers: limits.answers.clone(),
                     followers: Arc::clone(&limits.followers),

@@ -1,7 +1,7 @@
 //! The connections to one peer.
 //!
-//! Invariant: there are at most [`CONNECTIONS_PER_PEER`] of them, because each request holds a
-//! [slot](PeerSlot). Before a new connection begins, one without a request is closed if there are
+//! Invariant: there are at most [`CONNECTIONS_PER_PEER`] of them, because each request holds a permit
+//! of the [limits](crate::limits::PeerLimits) of the peer. Before a new connection begins, one without a request is closed if there are
 //! too many.
 //!
 //! A peer that stops ends its idle connections. A request that was sent at this moment may have
@@ -19,12 +19,9 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use http_server::{ClusterTls, limits::Permit, stream::NodeStream};
+use http_server::{ClusterTls, stream::NodeStream};
 use metrics::Gauge;
-use tokio::{
-    net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::net::TcpStream;
 use tracing::warn;
 
 use crate::{
@@ -147,22 +144,6 @@ impl Connections {
 
     fn state(&self) -> MutexGuard<'_, ConnectionsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The right to use a connection to a peer.
-#[derive(Debug)]
-pub(crate) enum PeerSlot {
-    Request { _permit: OwnedSemaphorePermit },
-    Follower { _permit: Permit },
-}
-
-impl PeerSlot {
-    /// Waits for a slot.
-    pub(crate) async fn of(slots: &Arc<Semaphore>) -> Result<PeerSlot, PeerFailure> {
-        let permit = Arc::clone(slots).acquire_owned().await;
-        let _permit = permit.map_err(|_| PeerFailure::NotSent("the node stops".to_owned()))?;
-        Ok(PeerSlot::Request { _permit })
     }
 }
 

@@ -7,21 +7,25 @@ use clock::Instant;
 use http_server::{
     ClusterTls,
     body::BodyReader,
-    limits::{AnswerMemory, Limit},
+    limits::{AnswerMemory, Asker, Limit},
     request_head::RequestHead,
     spans::RequestTracer,
 };
 use tokio_util::sync::CancellationToken;
 use vvm::{App, Node, eventlog::WsId};
 
-use crate::{metrics::ForwardMetrics, parking::Parking, peers::Peers, quota::QuotaLimits};
+use crate::{
+    limits::{AllPartitions, MostWaiting},
+    metrics::ForwardMetrics,
+    peers::Peers,
+};
 
 /// Does the requests of a node of a cluster: on this node, or at the owner of their partition.
 #[derive(Debug)]
 pub struct Forwarder {
     pub(crate) node: Node,
     pub(crate) peers: Arc<Peers>,
-    pub(crate) parking: Parking,
+    pub(crate) partitions: AllPartitions,
     pub(crate) bodies: BodyReader,
     pub(crate) answers: AnswerMemory,
     pub(crate) followers: Arc<Limit>,
@@ -36,9 +40,8 @@ pub struct Forwarder {
 pub struct ForwarderSettings {
     /// Mutual TLS. Without it the peers are on this machine.
     pub tls: Option<ClusterTls>,
-    /// What the requests of one partition may hold. A peer may hold twice as much, so that one
-    /// partition that is slow leaves room for the others.
-    pub limits: QuotaLimits,
+    /// The most that may wait for one partition.
+    pub most_waiting: MostWaiting,
     /// Receives the bodies of requests.
     pub bodies: BodyReader,
     /// The memory for answers.
@@ -95,6 +98,13 @@ impl ForwardRequest<'_> {
         self.app.partition_of(self.ws)
     }
 
+    /// The request as one that asks for the limits on the way. Only a read has a share of its
+    /// principal there, and leaves half of its time to its work.
+    pub(crate) fn asker_on_way(&self, now: Instant) -> Asker<'_> {
+        let principal = self.head.principal().filter(|_| self.kind == ForwardKind::Read);
+        Asker::new(principal, self.until).half_for_share(now)
+    }
+
     /// Whether the request changes nothing.
     pub(crate) fn is_read(&self) -> bool {
         !matches!(self.kind, ForwardKind::Write { .. })
@@ -104,14 +114,20 @@ impl ForwardRequest<'_> {
 impl Forwarder {
     /// A forwarder without a request.
     pub fn new(node: Node, settings: ForwarderSettings) -> Forwarder {
-        let ForwarderSettings { tls, limits, bodies, answers, followers, tracer, metrics, stop } =
-            settings;
-        let QuotaLimits { requests, bytes } = limits;
-        let of_peer = QuotaLimits { requests: 2 * requests, bytes: 2 * bytes };
+        let ForwarderSettings {
+            tls,
+            most_waiting,
+            bodies,
+            answers,
+            followers,
+            tracer,
+            metrics,
+            stop,
+        } = settings;
         let clock = node.clock().clone();
         Forwarder {
-            peers: Arc::new(Peers::new(tls, of_peer, clock.clone())),
-            parking: Parking::new(limits, clock),
+            peers: Arc::new(Peers::new(tls, most_waiting, clock.clone())),
+            partitions: AllPartitions::new(most_waiting, clock),
             node,
             bodies,
             answers,

@@ -6,17 +6,15 @@
 mod connection;
 mod connections;
 mod forwarder;
+mod limits;
 mod log;
 mod mark;
 mod metrics;
 mod outcome;
-mod parking;
 mod peer;
 mod peer_body;
 mod peers;
 mod placement;
-mod quota;
-mod read_places;
 mod receive;
 mod send;
 mod settings;
@@ -26,12 +24,12 @@ mod way;
 
 pub use self::{
     forwarder::{ForwardKind, ForwardRequest, Forwarder, ForwarderSettings},
+    limits::MostWaiting,
     mark::{ForwardMark, PROBLEM},
     metrics::ForwardMetrics,
     outcome::{BatchState, code_of},
     peers::Peers,
     placement::{NextTry, Placement},
-    quota::QuotaLimits,
     settings::{ClusterSettings, ClusterSettingsError},
     successor::{PeerCheck, asked_successor},
     tries::is_settled,

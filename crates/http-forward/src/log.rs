@@ -1,7 +1,7 @@
 //! Logs that the owner of a partition sends through this node.
 //!
 //! A followed log may stay for days. So it has a connection to the owner that no other request
-//! waits for, and none of the places of logs that are read once.
+//! waits for, and none of the permits of logs that are read once.
 
 use std::io;
 
@@ -14,56 +14,45 @@ use futures::{
 use http_server::{
     authentication::TokenEnd,
     event_stream::{EventFormat, FollowEnds, Waited, cut_at},
-    limits::{Asker, Permit},
+    limits::Permit,
     problem::ProblemDetails,
     response::{Body, Endless, stream_body},
 };
 use hyper::{Response, body::Frame, http::response::Parts};
 use vvm::sysvvm::ownership::Owner;
 
-use crate::{
-    connections::PeerSlot,
-    forwarder::{ForwardRequest, Forwarder},
-    peer::Peer,
-    peer_body::PeerBody,
-};
+use crate::{forwarder::Forwarder, peer::Peer, peer_body::PeerBody};
 
-/// The place of a log among those that the owner sends through this node.
-pub(crate) enum LogPlace {
+/// What a log holds of the limits that are only for logs.
+pub(crate) enum LogPermits {
     Once(Permit),
     Followed {
-        place: Permit,
-        /// The connection to the owner, until the log is asked for.
-        slot: Option<PeerSlot>,
+        of_node: Permit,
+        /// The right to a connection to the owner, until the log is asked for.
+        of_peer: Option<Permit>,
     },
 }
 
-impl LogPlace {
-    /// Takes the place of a log. A log that is followed does not wait for it.
-    pub(crate) async fn take(
+impl LogPermits {
+    /// Takes the permits of a log that is followed. It does not wait for them.
+    pub(crate) fn followed(
         forwarder: &Forwarder,
-        request: &ForwardRequest<'_>,
         peer: &Peer,
         owner: Owner,
-        is_followed: bool,
-    ) -> Result<LogPlace, ProblemDetails> {
-        let principal = request.head.principal();
-        if !is_followed {
-            let asker = Asker::new(principal, request.until);
-            return Ok(LogPlace::Once(peer.logs.take(asker, 1).await?));
-        }
-        let place = forwarder.followers.try_take(principal, 1)?;
-        let slot = peer
-            .follower_slot(principal)
-            .map_err(|problem| problem.with("leader", owner.advertised.to_string()))?;
-        Ok(LogPlace::Followed { place, slot: Some(slot) })
+        principal: Option<&str>,
+    ) -> Result<LogPermits, ProblemDetails> {
+        let of_node = forwarder.followers.try_take(principal, 1)?;
+        let of_peer = peer.limits.followers.try_take(principal, 1).map_err(|full| {
+            ProblemDetails::from(full).with("leader", owner.advertised.to_string())
+        })?;
+        Ok(LogPermits::Followed { of_node, of_peer: Some(of_peer) })
     }
 
-    /// Takes the connection of a log that is followed.
-    pub(crate) fn take_slot(&mut self) -> Option<PeerSlot> {
+    /// Takes the right to a connection of a log that is followed.
+    pub(crate) fn take_connection(&mut self) -> Option<Permit> {
         match self {
-            LogPlace::Once(_) => None,
-            LogPlace::Followed { slot, .. } => slot.take(),
+            LogPermits::Once(_) => None,
+            LogPermits::Followed { of_peer, .. } => of_peer.take(),
         }
     }
 
@@ -78,14 +67,14 @@ impl LogPlace {
     ) -> Response<Body> {
         let clock = forwarder.node.clock();
         match self {
-            LogPlace::Once(place) => {
-                let pieces = cut_at(token_end, clock.clone(), body.into_pieces(place));
+            LogPermits::Once(permit) => {
+                let pieces = cut_at(token_end, clock.clone(), body.into_pieces(permit));
                 Response::from_parts(head, stream_body(pieces))
             }
-            LogPlace::Followed { place, .. } => {
+            LogPermits::Followed { of_node, .. } => {
                 let ends = FollowEnds::new(clock, forwarder.stop.clone(), token_end);
                 let format = EventFormat::of_answer(&head.headers);
-                let pieces = until_end(body.into_pieces(place), ends, format);
+                let pieces = until_end(body.into_pieces(of_node), ends, format);
                 let mut answer = Response::from_parts(head, stream_body(pieces));
                 answer.extensions_mut().insert(Endless);
                 answer

@@ -20,7 +20,24 @@ pub struct ForwardMetrics {
     /// Requests that were tried again.
     pub(crate) retries: Counter,
     /// Requests that wait to be tried again.
-    pub(crate) parked: Gauge,
+    parked: Gauge,
+}
+
+/// Counts a request that waits to be tried again, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Parked<'m>(&'m Gauge);
+
+impl ForwardMetrics {
+    pub(crate) fn park(&self) -> Parked<'_> {
+        self.parked.increment(1);
+        Parked(&self.parked)
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
 }
 
 impl Default for ForwardMetrics {

@@ -6,11 +6,12 @@ use std::{future::poll_fn, io, sync::Arc, time::Duration};
 use base::with_causes;
 use bytes::Bytes;
 use futures::{StreamExt, stream, stream::BoxStream};
+use http_server::limits::Permit;
 use hyper::body::{Body as _, Frame, Incoming};
 
 use crate::{
     connection::PeerFailure,
-    connections::{Connections, OpenConnection, PeerSlot},
+    connections::{Connections, OpenConnection},
 };
 
 /// The longest pause of a peer that sends a log. Then the answer is cut.
@@ -21,7 +22,8 @@ const QUIET: Duration = Duration::from_secs(30);
 pub(crate) struct PeerBody {
     body: Incoming,
     open: OpenConnection,
-    _slot: PeerSlot,
+    /// The right to the connection.
+    _permit: Option<Permit>,
     connections: Arc<Connections>,
 }
 
@@ -29,10 +31,10 @@ impl PeerBody {
     pub(crate) fn new(
         body: Incoming,
         open: OpenConnection,
-        slot: PeerSlot,
+        permit: Option<Permit>,
         connections: Arc<Connections>,
     ) -> PeerBody {
-        PeerBody { body, open, _slot: slot, connections }
+        PeerBody { body, open, _permit: permit, connections }
     }
 
     /// The number of bytes, if the head of the answer names it.

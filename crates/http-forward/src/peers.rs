@@ -10,7 +10,10 @@ use std::{
 use clock::Clock;
 use http_server::ClusterTls;
 
-use crate::{peer::Peer, quota::QuotaLimits};
+use crate::{
+    limits::{MostWaiting, PeerLimits},
+    peer::Peer,
+};
 
 /// The interval at which connections without a request are looked through.
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);
@@ -20,13 +23,13 @@ const UPKEEP_EVERY: Duration = Duration::from_millis(500);
 pub struct Peers {
     tls: Option<ClusterTls>,
     clock: Clock,
-    limits: QuotaLimits,
+    most: MostWaiting,
     by_address: Mutex<HashMap<SocketAddr, Arc<Peer>>>,
 }
 
 impl Peers {
-    pub(crate) fn new(tls: Option<ClusterTls>, limits: QuotaLimits, clock: Clock) -> Peers {
-        Peers { tls, clock, limits, by_address: Mutex::default() }
+    pub(crate) fn new(tls: Option<ClusterTls>, most: MostWaiting, clock: Clock) -> Peers {
+        Peers { tls, clock, most, by_address: Mutex::default() }
     }
 
     /// The peer at an address. `None` if this node may not talk to that address, because it has no
@@ -38,7 +41,8 @@ impl Peers {
         let mut peers = self.by_address();
         let peer = peers.entry(address).or_insert_with(|| {
             let (tls, clock) = (self.tls.clone(), self.clock.clone());
-            Arc::new(Peer::new(address, tls, self.limits, clock))
+            let limits = PeerLimits::new(self.most, &clock);
+            Arc::new(Peer::new(address, tls, limits, clock))
         });
         Some(Arc::clone(peer))
     }

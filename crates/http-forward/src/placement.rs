@@ -2,28 +2,25 @@
 //! owner of its partition.
 //!
 //! A request waits while its partition has no owner, or while the owner is not ready. So a
-//! partition that moves looks like a slow partition. The first tries are made at once. All further
-//! tries of the requests for one partition take turns ([`Parking`](crate::parking::Parking)).
+//! partition that moves looks like a slow partition. Only so many requests for one partition are
+//! tried at the same time ([`PartitionLimits`]); the others wait in order behind them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use clock::Instant;
 use http_server::{
     body::Payload,
-    limits::{Asker, Limit, Permit},
+    limits::{Asker, Full, Limit, Need, Permit, take},
     problem::{Answer, NOT_LEADER, ProblemDetails},
     response::IDEMPOTENCY_KEY,
 };
-use tokio::sync::OwnedSemaphorePermit;
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
 use crate::{
     forwarder::{ForwardKind, ForwardRequest, Forwarder},
-    log::LogPlace,
+    limits::{HeldOfPartition, PartitionLimits},
+    log::LogPermits,
     outcome::code_of,
-    parking::{Parked, ParkedPartition},
     peer::Peer,
-    quota::QuotaShare,
     tries::{NextStep, Tries, TryEnd, is_tried_again},
     way::Way,
 };
@@ -41,8 +38,9 @@ pub struct Placement<'f> {
     forwarder: &'f Forwarder,
     request: ForwardRequest<'f>,
     tries: Tries,
-    held: HeldPlaces,
-    parked: Option<Arc<ParkedPartition>>,
+    /// What the request holds over its tries: from its first wait on, or while another node does it.
+    held: HeldOfPartition,
+    limits: Option<Arc<PartitionLimits>>,
     /// The row of the owner that the last try was for.
     seen: OwnerRow,
     pause: Duration,
@@ -57,37 +55,6 @@ pub enum NextTry {
     Here,
     /// The request has its answer.
     Answered(Answer),
-}
-
-/// The places that a request holds over its tries: from its first wait on, or while another node
-/// answers it.
-#[derive(Default)]
-struct HeldPlaces {
-    /// The place of a read among those that its principal sends to the owner of the partition.
-    read: Option<Permit>,
-    quota: Option<QuotaShare>,
-    lane: Option<OwnedSemaphorePermit>,
-}
-
-impl HeldPlaces {
-    /// Takes a place for a read. A read that has to wait gives back first what the requests of all
-    /// principals share, and takes it again later.
-    async fn permit_in(
-        &mut self,
-        reads: &Arc<Limit>,
-        principal: Option<&str>,
-        until: Instant,
-    ) -> Result<Permit, ProblemDetails> {
-        if let Ok(permit) = reads.try_take(principal, 1) {
-            return Ok(permit);
-        }
-        self.give_back_shared();
-        Ok(reads.take(Asker::new(principal, until), 1).await?)
-    }
-
-    fn give_back_shared(&mut self) {
-        (self.quota, self.lane) = (None, None);
-    }
 }
 
 impl fmt::Debug for Placement<'_> {
@@ -113,8 +80,8 @@ impl<'f> Placement<'f> {
             seen: forwarder.node.owner_of(request.app, request.partition()),
             forwarder,
             request,
-            held: HeldPlaces::default(),
-            parked: None,
+            held: HeldOfPartition::default(),
+            limits: None,
             pause: FIRST_PAUSE,
             end: None,
         }
@@ -180,11 +147,9 @@ impl<'f> Placement<'f> {
         if forwarder.node.clock().now() >= request.until {
             return Some(last);
         }
-        // The last answer ends with this try, and may have the share of the body.
-        let counted = self
-            .take_quota(payload)
-            .and_then(|()| forwarder.bodies.take_again(request.head, payload));
-        if let Err(problem) = counted {
+        // The last answer ends with this try, and may have the memory of the body.
+        let counted = forwarder.bodies.take_again(request.head, payload);
+        if let Err(problem) = counted.and(self.park(payload.size()).await) {
             return Some(self.tries.settled(Err(problem), None));
         }
         if !self.wait().await {
@@ -199,12 +164,11 @@ impl<'f> Placement<'f> {
     async fn wait(&mut self) -> bool {
         let Placement { forwarder, request, seen, pause, .. } = *self;
         let clock = forwarder.node.clock();
-        let _counted = Parked::new(&forwarder.metrics.parked);
-        let began = clock.now();
-        if self.held.lane.is_none() {
-            let lane = Arc::clone(&self.parked().lanes).acquire_owned();
-            self.held.lane = clock.timeout_at(request.until, lane).await.ok().and_then(Result::ok);
-            if self.held.lane.is_none() {
+        let (_counted, began) = (forwarder.metrics.park(), clock.now());
+        if self.held.tries.is_none() {
+            let who = Asker::new(request.asker_on_way(began).principal(), request.until);
+            self.held.tries = self.limits().tries.take(who, 1).await.ok();
+            if self.held.tries.is_none() {
                 return false;
             }
         }
@@ -226,104 +190,74 @@ impl<'f> Placement<'f> {
             let problem = ProblemDetails::unavailable(NOT_LEADER, reason);
             return TryEnd::refused_for_good(problem.with("leader", owner.advertised.to_string()));
         };
-        match self.way_to(&peer, owner, payload).await {
-            Ok(way) => forwarder.send(&self.request, way, payload).await,
+        let request = self.request;
+        match self.way_to(&peer, owner).await {
+            Ok(way) => forwarder.send(&request, way, payload).await,
             Err(problem) => TryEnd::refused_for_good(problem),
         }
     }
 
-    /// Waits for what a try needs on its way to the owner.
-    ///
-    /// Invariant: a read has the share of its principal in the connections to the owner before it
-    /// takes anything that the requests of all principals share. In a simpler version a principal
-    /// that takes its answers slowly holds all connections to the owner, because each of its reads
-    /// waits on one of them for memory of the principal, and all other principals wait for a
-    /// connection.
+    /// Waits for what a try needs before it takes anything of its way to the owner.
     async fn way_to<'w>(
-        &mut self,
+        &'w mut self,
         peer: &'w Arc<Peer>,
         owner: Owner,
-        payload: &Payload<'_>,
     ) -> Result<Way<'w>, ProblemDetails> {
-        let request = self.request;
-        let (mut log, mut read, mut drawn) = (None, None, None);
+        let (request, seen, partition) = (self.request, self.seen, self.limits());
+        let (mut log, mut drawn) = (None, None);
         match request.kind {
-            ForwardKind::Read => read = self.read_place(peer).await?,
-            ForwardKind::Write { reserved_bytes: Some(bytes), .. } => {
-                drawn = Some(self.memory_for_draw(bytes).await?);
+            ForwardKind::Log { is_followed: true } => {
+                let principal = request.head.principal();
+                log = Some(LogPermits::followed(self.forwarder, peer, owner, principal)?);
             }
-            ForwardKind::Log { .. } | ForwardKind::Write { reserved_bytes: None, .. } => {}
+            ForwardKind::Log { is_followed: false } => {
+                let who = Asker::new(request.head.principal(), request.until);
+                log = Some(LogPermits::Once(self.before_way(&peer.limits.logs, who, 1).await?));
+            }
+            // The owner has drawn the numbers when their answer arrives, so it would be too late
+            // then to take memory for it.
+            ForwardKind::Write { reserved_bytes: Some(bytes), .. } => {
+                let now = self.forwarder.node.clock().now();
+                let who = request.head.asker(request.until, now).half(now);
+                let memory = self.forwarder.answers.of(bytes);
+                drawn = Some(self.before_way(memory, who, bytes).await?);
+            }
+            ForwardKind::Read | ForwardKind::Write { reserved_bytes: None, .. } => {}
         }
-        self.take_quota(payload)?;
-        if let ForwardKind::Log { is_followed } = request.kind {
-            // A log that waits here takes no place of the peer meanwhile.
-            log = Some(LogPlace::take(self.forwarder, &request, peer, owner, is_followed).await?);
-        }
-        Ok(Way {
-            peer,
-            owner,
-            seen: self.seen,
-            parked: self.parked(),
-            log,
-            drawn,
-            _read: read,
-            can_be_sent_twice: self.tries.can_be_sent_twice(),
-        })
+        let can_be_sent_twice = self.tries.can_be_sent_twice();
+        let held = &mut self.held;
+        Ok(Way { peer, owner, seen, partition, held, log, drawn, can_be_sent_twice })
     }
 
-    /// Waits for the places of a read among the reads of its principal that the owner does. A write
-    /// waits for no share of its principal.
-    ///
-    /// The read keeps its place in the partition until it is answered: if it gave the place back
-    /// after each try, later reads of its principal would take it. The place at the owner is
-    /// returned, for one try. Between two tries the read uses no connection to this owner, which
-    /// may be ready for reads in other partitions.
-    async fn read_place(&mut self, peer: &Peer) -> Result<Option<Permit>, ProblemDetails> {
-        let (forwarder, request) = (self.forwarder, self.request);
-        let principal = request.head.principal();
-        if principal.is_none() {
-            return Ok(None);
-        }
-        let now = forwarder.node.clock().now();
-        // The other half of the time belongs to the read.
-        let until = now + (request.until - now) / 2;
-        if self.held.read.is_none() {
-            let parked = self.parked();
-            let place = self.held.permit_in(&parked.reads, principal, until).await?;
-            self.held.read = Some(place);
-        }
-        self.held.permit_in(&peer.reads, principal, until).await.map(Some)
-    }
-
-    /// Takes the memory for the numbers that another node draws. The owner has drawn the numbers
-    /// when their answer arrives, so it would be too late then.
-    async fn memory_for_draw(&mut self, bytes: usize) -> Result<Permit, ProblemDetails> {
-        let head = self.request.head;
-        let memory = self.forwarder.answers.of(bytes);
-        if let Ok(permit) = memory.try_take(head.principal(), bytes) {
+    /// Takes units of a limit that stands before those of the way. A request that has to wait for
+    /// them gives back what it has of its partition: others would wait for that.
+    async fn before_way(
+        &mut self,
+        limit: &Arc<Limit>,
+        who: Asker<'_>,
+        units: usize,
+    ) -> Result<Permit, Full> {
+        if let Ok(permit) = limit.try_take(who.principal(), units) {
             return Ok(permit);
         }
-        // The request takes again later what the requests of all principals share.
-        self.held.give_back_shared();
-        let now = self.forwarder.node.clock().now();
-        Ok(memory.take(head.asker(self.request.until, now).half(now), bytes).await?)
+        self.held = HeldOfPartition::default();
+        limit.take(who, units).await
     }
 
-    /// Counts the request among those that wait for the partition, or that another node answers.
-    fn take_quota(&mut self, payload: &Payload<'_>) -> Result<(), ProblemDetails> {
-        if self.held.quota.is_none() {
-            let quota = self.parked().quota.take(payload.size()).ok_or_else(|| {
-                let reason = "too many requests wait for this partition already";
-                ProblemDetails::unavailable("partition_busy", reason)
-            })?;
-            self.held.quota = Some(quota);
-        }
-        Ok(())
+    /// Counts the request among those that wait for the partition.
+    async fn park(&mut self, bytes: usize) -> Result<(), ProblemDetails> {
+        let (limits, held) = (self.limits(), &mut self.held);
+        let needs = &mut [
+            Need { limit: &limits.requests, units: 1, held: &mut held.requests },
+            Need { limit: &limits.bytes, units: bytes, held: &mut held.bytes },
+        ];
+        Ok(take(Asker::nobody(self.request.until), needs).await?)
     }
 
-    fn parked(&mut self) -> Arc<ParkedPartition> {
+    /// The limits of the partition.
+    fn limits(&mut self) -> Arc<PartitionLimits> {
         let Placement { forwarder, request, .. } = *self;
-        let of = || forwarder.parking.of(request.app_number, request.partition());
-        Arc::clone(self.parked.get_or_insert_with(of))
+        let of = || forwarder.partitions.of(request.app_number, request.partition());
+        Arc::clone(self.limits.get_or_insert_with(of))
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -27,7 +24,6 @@ use vvm::sysvvm::ownership::{Owner, OwnerRow};
 use crate::{
     connection::PeerFailure,
     forwarder::{ForwardRequest, Forwarder},
-    log::LogPlace,
     mark::ForwardMark,
     peer::Peer,
     tries::TryEnd,
@@ -71,25 +67,22 @@ impl Forwarder {
         mut way: Way<'_>,
         payload: &mut Payload<'_>,
     ) -> TryEnd {
-        let (peer, owner, seen) = (way.peer, way.owner, way.seen);
-        let Some(_place) = peer.quota.take(payload.size()) else {
-            let reason = format!("too many requests wait for the node {}", owner.advertised);
-            return TryEnd::refused_for_good(ProblemDetails::unavailable("peer_busy", reason));
-        };
+        let (peer, owner, seen, to) = (way.peer, way.owner, way.seen, way.owner.advertised);
         let is_sent = AtomicBool::new(false);
         let mut span = self.tracer.forwarded(&request.head.span, peer.address);
-        let parked = Arc::clone(&way.parked);
         let answer = async {
-            let (_connection, slot) = match way.log.as_mut().and_then(LogPlace::take_slot) {
-                Some(slot) => (None, slot),
-                // The semaphore is never closed.
-                None => (parked.connections.acquire().await.ok(), peer.slot().await?),
+            // 1. The limits on the way, until a connection is free.
+            let who = request.asker_on_way(self.node.clock().now());
+            let late = || PeerFailure::NotSent(format!("no connection to {to} was free in time"));
+            let mut held = match way.enter(who, payload.size()).await {
+                Ok(held) => held,
+                Err(full) if full.is_late() => return Err(late()),
+                Err(full) => return Ok(TryEnd::refused_for_good(full.into())),
             };
             if self.node.clock().now() >= request.until {
-                let why = format!("no connection to {} was free in time", owner.advertised);
-                return Err(PeerFailure::NotSent(why));
+                return Err(late());
             }
-            // The owner gets the time that is left now.
+            // 2. The owner, which gets the time that is left now.
             let mark = ForwardMark {
                 incarnation: owner.incarnation,
                 partition: request.partition(),
@@ -98,7 +91,8 @@ impl Forwarder {
             };
             let mut sent = request_of(request, payload.bytes(), peer, mark);
             span.write(sent.headers_mut());
-            let answer = peer.ask(slot, sent, way.can_be_sent_twice, &is_sent).await?;
+            let answer =
+                peer.ask(held.connection.take(), sent, way.can_be_sent_twice, &is_sent).await?;
             self.receive(request, way, payload, answer).await
         };
         let answer = self.unless_superseded(request, seen, pin!(answer)).await;
@@ -142,6 +136,8 @@ impl Forwarder {
         is_sent: bool,
     ) -> TryEnd {
         let (counter, reason, is_sent) = match answer {
+            // A limit of this node refused the request on its way.
+            Ok(Ok(end)) if !is_sent => return end,
             Ok(Ok(end)) => {
                 let is_refused = matches!(end, TryEnd::Refused(_));
                 let counter =

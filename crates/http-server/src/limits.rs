@@ -9,10 +9,12 @@ mod limit;
 mod memory;
 mod rate;
 mod rules;
+mod take;
 
 pub(crate) use self::rate::PrincipalRate;
 pub use self::{
     limit::{Asker, Full, Limit, Permit, held_bytes},
     memory::{AnswerMemory, READ_BYTES},
     rules::{LimitRules, ShareRules},
+    take::{Need, take},
 };

@@ -3,7 +3,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -239,10 +239,10 @@ fn a_request_at_a_former_owner_is_given_up_when_a_new_owner_is_seen() {
     nodes.stop();
 }
 
-#[test]
-fn slow_logs_are_bounded_and_leave_room_for_commands() {
+/// Clients that take eight logs of workspace 1 slowly, so that all places of the owner are taken. And
+/// the path of such a log.
+fn slow_logs(nodes: &Nodes) -> (Vec<TcpStream>, String) {
     const LOGS: usize = 8;
-    let nodes = Nodes::start();
     let text = "x".repeat(100 << 10);
     let body =
         format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
@@ -251,19 +251,47 @@ fn slow_logs_are_bounded_and_leave_room_for_commands() {
         assert_eq!(try_request(nodes.behind.api, "POST", &path, &[], &body).unwrap().0, 200);
     }
     let path = format!("{}/wlog?limit=1000", workspace_path(1));
-    let slow: Vec<_> = (0..LOGS)
-        .map(|_| {
-            let mut client = connect(nodes.entry.api);
-            let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-            client.write_all(head.as_bytes()).unwrap();
-            client.read_exact(&mut [0; 20]).unwrap();
-            client
-        })
-        .collect();
+    let begin = |_| {
+        let mut client = connect(nodes.entry.api);
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+        client.read_exact(&mut [0; 20]).unwrap();
+        client
+    };
+    ((0..LOGS).map(begin).collect(), path)
+}
+
+#[test]
+fn slow_logs_are_bounded_and_leave_room_for_commands() {
+    let nodes = Nodes::start();
+    let (slow, path) = slow_logs(&nodes);
     let refused = nodes.entry.ask("GET", &path, "", "");
     assert_eq!((refused.status, refused.code().as_str()), (503, "too_many_logs"));
     assert_eq!(nodes.entry.command(1, "sys.CUD", ROW).0, 200);
     drop(slow);
     nodes.entry.wait_for(|node| try_request(node.api, "GET", &path, &[], "").unwrap().0 == 200);
+    nodes.stop();
+}
+
+/// Logs that waited for a place of the owner were counted among the requests that wait for their
+/// partition, so its commands were refused.
+#[test]
+fn logs_that_wait_leave_room_for_commands() {
+    let nodes = Nodes::start();
+    let (slow, path) = slow_logs(&nodes);
+    let api = nodes.entry.api;
+    thread::scope(|scope| {
+        let ask = |_| scope.spawn(|| try_request(api, "GET", &path, &[], "").unwrap());
+        let waiting: Vec<_> = (0..2 * MOST).map(ask).collect();
+        thread::sleep(TIME / 3);
+        assert!(waiting.iter().all(|log| !log.is_finished()));
+        let (status, answer) = nodes.entry.command(1, "sys.CUD", ROW);
+        assert_eq!(status, 200, "{answer}");
+        for log in waiting {
+            let (status, text) = log.join().unwrap();
+            assert!(status == 503 && text.contains("too_many_logs"), "{status} {text}");
+        }
+    });
+    drop(slow);
     nodes.stop();
 }

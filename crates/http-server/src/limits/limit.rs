@@ -54,6 +54,11 @@ impl<'p> Asker<'p> {
         Asker::new(None, until)
     }
 
+    /// The principal, if the node knows it.
+    pub fn principal(self) -> Option<&'p str> {
+        self.principal
+    }
+
     /// Waits for at most half of the time that is left. The other half belongs to the work for which
     /// the units are needed.
     ///
@@ -265,6 +270,11 @@ impl Permit {
     /// The number of units.
     pub fn units(&self) -> usize {
         self.units.num_permits()
+    }
+
+    /// Whether the units are of the share of a principal.
+    pub(super) fn has_share(&self) -> bool {
+        self.share.is_some()
     }
 
     /// Changes the number of units. Leaves it as it is if there are not enough free units at once.

@@ -1,0 +1,57 @@
+//! Taking units of several limits.
+
+use std::sync::Arc;
+
+use super::limit::{Asker, Full, Limit, Permit};
+
+/// One thing that a request needs.
+#[derive(Debug)]
+pub struct Need<'n> {
+    /// The limit.
+    pub limit: &'n Arc<Limit>,
+    /// The number of units.
+    pub units: usize,
+    /// What the request holds of the limit, if it has some already.
+    pub held: &'n mut Option<Permit>,
+}
+
+/// Takes what a request does not hold yet, in the order of the needs. What was taken stays held also
+/// if the next limit refuses, or if this future is dropped.
+///
+/// Invariant: the request has its principal's share of all these limits before it waits for units of
+/// all, and it waits for those in order. While it waits for a share it holds no units without one,
+/// because its principal may hold the share for long, and all others would wait for these units. So
+/// requests wait in no circle, if all of them name their needs in the same order.
+///
+/// # Errors
+/// If a limit refuses the request.
+pub async fn take(who: Asker<'_>, needs: &mut [Need<'_>]) -> Result<(), Full> {
+    // 1. The shares.
+    let mut shares = Vec::with_capacity(needs.len());
+    for at in 0..needs.len() {
+        let Need { limit, units, held } = &needs[at];
+        let (limit, units) = (*limit, *units);
+        shares.push(match held {
+            Some(_) => None,
+            None => match limit.try_share(who.principal(), units) {
+                Ok(share) => share,
+                Err(_) => {
+                    for Need { held, .. } in &mut *needs {
+                        held.take_if(|permit| !permit.has_share());
+                    }
+                    limit.share(who, units).await?
+                }
+            },
+        });
+    }
+    // 2. The units.
+    for (Need { limit, units, held }, share) in needs.iter_mut().zip(shares) {
+        if held.is_none() {
+            **held = Some(limit.units(share, who, *units).await?);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

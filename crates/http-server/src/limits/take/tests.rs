@@ -1,0 +1,246 @@
+//! A simulation of requests that take several limits. A seed replays a run exactly, and each wrong
+//! way to take the limits is found.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use clock::{Clock, Instant, ManualClock};
+
+use super::*;
+use crate::limits::{LimitRules, ShareRules};
+
+const SEEDS: u64 = 50;
+const STEPS: usize = 300;
+
+/// The units of each limit, as of the way between nodes: requests, tries, connections.
+const MOST: [usize; 3] = [12, 6, 5];
+const OF_ONE: [usize; 3] = [12, 3, 2];
+
+/// The way in which requests take the limits.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Right,
+    /// The units of each limit are taken before the share of the next one.
+    UnitsBeforeShares,
+    /// Every other request names the limits in another order.
+    TwoOrders,
+    /// The share of a principal is not given back.
+    ShareIsKept,
+    /// Principals have no shares.
+    NoShares,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waits,
+    Works,
+    Ended,
+}
+
+/// A request: its principal, the end of its wait, and what it does now.
+struct Request {
+    principal: Option<&'static str>,
+    until: Instant,
+    state: Rc<Cell<State>>,
+    future: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl Request {
+    fn poll(&mut self) {
+        if !self.is_over() {
+            let ended = self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            if ended.is_ready() {
+                self.state.set(State::Ended);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.get() == State::Ended
+    }
+
+    fn works(&self) -> bool {
+        self.state.get() == State::Works
+    }
+}
+
+struct Simulation {
+    way: Way,
+    manual: ManualClock,
+    clock: Clock,
+    limits: [Arc<Limit>; 3],
+    /// All that have not ended, in the order in which they came.
+    requests: Vec<Request>,
+    begun: usize,
+}
+
+impl Simulation {
+    fn new(way: Way, seed: u64) -> Simulation {
+        let manual = ManualClock::new(seed);
+        let clock = manual.clock();
+        let limit = |at: usize| {
+            let share = ShareRules { least: 1, waiting: 20 };
+            let share = (at > 0).then_some(share);
+            let waits = at > 0;
+            Limit::new(LimitRules { most: MOST[at], share, waits, ..LimitRules::default() }, &clock)
+        };
+        let limits = [limit(0), limit(1), limit(2)];
+        Simulation { way, manual, clock, limits, requests: Vec::new(), begun: 0 }
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        self.clock.random() % bound
+    }
+
+    fn begin(&mut self) {
+        let principal = [None, Some("slow"), Some("slow"), Some("other")][self.below(4) as usize];
+        let wait = Duration::from_millis(self.below(2_000));
+        let work = Duration::from_millis(1 + self.below(200));
+        let (until, state) = (self.clock.now() + wait, Rc::new(Cell::new(State::Waits)));
+        let (way, number, shown) = (self.way, self.begun, Rc::clone(&state));
+        let (limits, clock) = (self.limits.clone(), self.clock.clone());
+        self.begun += 1;
+        let future = Box::pin(async move {
+            let asked = if matches!(way, Way::NoShares) { None } else { principal };
+            let who = Asker::new(asked, until);
+            let mut held = [None, None, None];
+            let needs = held.iter_mut().zip(&limits);
+            let mut needs: Vec<_> =
+                needs.map(|(held, limit)| Need { limit, units: 1, held }).collect();
+            if matches!(way, Way::TwoOrders) && number.is_multiple_of(2) {
+                needs.swap(1, 2);
+            }
+            let taken = match way {
+                Way::UnitsBeforeShares => one_after_the_other(who, &mut needs).await,
+                _ => take(who, &mut needs).await,
+            };
+            if taken.is_ok() {
+                shown.set(State::Works);
+                clock.sleep(work).await;
+            }
+            if matches!(way, Way::ShareIsKept) {
+                std::mem::forget(limits[1].try_share(principal, 1));
+            }
+        });
+        self.requests.push(Request { principal, until, state, future });
+    }
+
+    /// Lets all requests go on, until none of them can.
+    fn settle(&mut self) -> Result<(), String> {
+        let begun: Vec<_> = self.requests.iter().map(|one| one.state.get()).collect();
+        // Whoever came first goes on first when something is given back.
+        let goes_on = |one: &mut Request| {
+            let before = one.state.get();
+            one.poll();
+            one.state.get() != before
+        };
+        while self.requests.iter_mut().any(goes_on) {}
+        // Those of one principal are served in the order in which they came.
+        for (at, one) in self.requests.iter().enumerate() {
+            let has_entered = one.works() && begun[at] == State::Waits;
+            let is_passed = |earlier: &Request| {
+                earlier.principal == one.principal && earlier.state.get() == State::Waits
+            };
+            if has_entered && self.requests[..at].iter().any(is_passed) {
+                return Err(format!("a request of {:?} passed another one", one.principal));
+            }
+        }
+        self.requests.retain(|one| !one.is_over());
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let now = self.clock.now();
+        let mut alive = BTreeMap::<_, [usize; 2]>::new();
+        for one in &self.requests {
+            alive.entry(one.principal).or_default()[usize::from(one.works())] += 1;
+            if !one.works() && one.until < now {
+                return Err("a wait did not end".to_owned());
+            }
+        }
+        for (principal, [waiting, working]) in &alive {
+            if principal.is_some() && *working > OF_ONE[2] {
+                return Err(format!("{principal:?} has more than its share: {working}"));
+            }
+            let all: usize = alive.values().map(|[_, working]| working).sum();
+            if all == 0 && *waiting > 0 {
+                return Err(format!("{waiting} of {principal:?} wait, and nobody works"));
+            }
+        }
+        // Who waits for its share holds nothing that others wait for.
+        let may_hold = |(principal, [waiting, working]): (&Option<_>, &[usize; 2])| match principal
+        {
+            Some(_) => (waiting + working).min(OF_ONE[1]),
+            None => waiting + working,
+        };
+        let (free, may_hold) = (self.free(0), alive.iter().map(may_hold).sum::<usize>());
+        if MOST[0] - free > may_hold {
+            return Err(format!("{} requests hold units, not {may_hold}", MOST[0] - free));
+        }
+        Ok(())
+    }
+
+    fn free(&self, at: usize) -> usize {
+        // More than there is takes what there is.
+        (0..=MOST[at]).rev().find(|units| self.limits[at].try_take(None, *units).is_ok()).unwrap()
+    }
+
+    /// Runs to the end. The error is what was found.
+    fn run(mut self) -> Result<(), String> {
+        for _ in 0..STEPS {
+            for _ in 0..self.below(4) {
+                self.begin();
+                self.settle()?;
+            }
+            self.manual.advance(Duration::from_millis(self.below(40)));
+            self.settle()?;
+        }
+        while !self.requests.is_empty() {
+            self.manual.advance(Duration::from_millis(50));
+            self.settle()?;
+        }
+        for (at, most) in MOST.into_iter().enumerate() {
+            let of_slow = self.limits[at].try_take(Some("slow"), OF_ONE[at]).is_ok();
+            if self.free(at) != most || !of_slow {
+                return Err(format!("something of limit {at} is not given back"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes the limits as several calls do, each with its share.
+async fn one_after_the_other(who: Asker<'_>, needs: &mut [Need<'_>]) -> Result<(), Full> {
+    for Need { limit, units, held } in needs {
+        **held = Some(limit.take(who, *units).await?);
+    }
+    Ok(())
+}
+
+fn found(way: Way) -> Option<String> {
+    (1..=SEEDS).find_map(|seed| {
+        let found = Simulation::new(way, seed).run().err()?;
+        Some(format!("{way:?}, seed {seed}: {found}"))
+    })
+}
+
+#[test]
+fn requests_take_limits_in_order_and_leave_the_rest_to_others() {
+    assert_eq!(found(Way::Right), None);
+}
+
+#[test]
+fn wrong_ways_to_take_limits_are_found() {
+    for way in [Way::UnitsBeforeShares, Way::TwoOrders, Way::ShareIsKept, Way::NoShares] {
+        let found = found(way);
+        assert!(found.is_some(), "{way:?}");
+        println!("{}", found.unwrap_or_default());
+    }
+}
