@@ -73,7 +73,8 @@ impl Forwarder {
         // 2. The body has memory. A read waits for it, and a write was done in any case.
         let bytes = if request.is_read() && !is_refused {
             let now = self.node.clock().now();
-            let asker = Asker::new(head.principal(), request.until).half(now).moment_for_share(now);
+            // Whoever waits here holds a connection, and draws that wait for one hold memory.
+            let asker = Asker::new(head.principal(), request.until).moment(now);
             match self.answers.of(bytes).take(asker, bytes).await {
                 Ok(memory) => held_bytes(body.collect().await?, memory),
                 Err(full) => return Ok(TryEnd::refused_for_good(full.into())),

@@ -75,6 +75,11 @@ impl<'p> Asker<'p> {
         Asker { until: self.until, ..self.half(now) }
     }
 
+    /// Waits for a moment only, for the share of the principal and for all units.
+    pub fn moment(self, now: Instant) -> Asker<'p> {
+        Asker::new(self.principal, self.until.min(now + MOMENT))
+    }
+
     /// Waits for the share of the principal for a moment only: the request holds a connection
     /// between two nodes.
     pub fn moment_for_share(self, now: Instant) -> Asker<'p> {
