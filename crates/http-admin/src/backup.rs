@@ -39,12 +39,10 @@ impl Backups {
         stop: CancellationToken,
     ) -> Backups {
         let one = LimitRules {
-            most: 1,
-            waits: false,
-            code: "too_many_backups",
-            reason: |_, _, _| "this node sends another backup: wait for its end".to_owned(),
             shown: Some(metrics::gauge!("httpapi_backups")),
-            ..LimitRules::default()
+            ..LimitRules::at_once(1, "too_many_backups", |_, _, _| {
+                "this node sends another backup: wait for its end".to_owned()
+            })
         };
         Backups { storage, one: Limit::new(one, &clock), clock, stop }
     }

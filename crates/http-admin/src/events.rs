@@ -45,18 +45,12 @@ pub(crate) struct EventStreams {
 impl EventStreams {
     /// Streams that end at once when `stop` is cancelled.
     pub(crate) fn new(clock: Clock, stop: CancellationToken) -> EventStreams {
-        let streams = LimitRules {
-            most: STREAMS,
-            waits: false,
-            code: "too_many_streams",
-            reason: |_, most, _| {
-                format!(
-                    "this node sends at most {most} streams of events: close a page, or read \
-                     /cluster instead"
-                )
-            },
-            ..LimitRules::default()
-        };
+        let streams = LimitRules::at_once(STREAMS, "too_many_streams", |_, most, _| {
+            format!(
+                "this node sends at most {most} streams of events: close a page, or read /cluster \
+                 instead"
+            )
+        });
         EventStreams { streams: Limit::new(streams, &clock), clock, stop }
     }
 

@@ -53,15 +53,9 @@ impl StorageViews {
         clock: Clock,
         stop: CancellationToken,
     ) -> StorageViews {
-        let views = LimitRules {
-            most: VIEWS_AT_ONCE,
-            waits: false,
-            code: "too_many_views",
-            reason: |_, most, _| {
-                format!("this node sends at most {most} views: wait for their end")
-            },
-            ..LimitRules::default()
-        };
+        let views = LimitRules::at_once(VIEWS_AT_ONCE, "too_many_views", |_, most, _| {
+            format!("this node sends at most {most} views: wait for their end")
+        });
         StorageViews { storage, views: Limit::new(views, &clock), clock, stop }
     }
 

@@ -57,21 +57,17 @@ impl Limits {
         // A principal can always send one body.
         let of_body = ShareRules { least: settings.limits.body_bytes, waiting };
         let bodies = LimitRules::memory("bodies", settings.bodies_bytes);
+        let followers = HttpApiSettings::most_followers(settings.followers, connections);
         Limits {
             bodies: limit(LimitRules { share: Some(of_body), ..bodies }),
             followers: limit(LimitRules {
-                most: HttpApiSettings::most_followers(settings.followers, connections),
-                share: Some(ShareRules { least: 1, waiting: 0 }),
-                waits: false,
-                code: TOO_MANY_FOLLOWERS,
-                reason: |_, most, of_one| {
+                shown: Some(metrics::gauge!("httpapi_followers")),
+                ..LimitRules::followers(followers, |_, most, of_one| {
                     format!(
                         "at most {most} clients{of_one} follow logs of this node at the same time: \
                          wait until one of them has ended"
                     )
-                },
-                shown: Some(metrics::gauge!("httpapi_followers")),
-                ..LimitRules::default()
+                })
             }),
             logs: limit(LimitRules::logs("this node sends", settings.logs)),
             large_events: limit(LimitRules::memory("large events", LARGE_EVENTS_BYTES)),

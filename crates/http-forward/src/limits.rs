@@ -13,10 +13,7 @@ use std::{
 };
 
 use clock::Clock;
-use http_server::{
-    limits::{Limit, LimitRules, Permit, ShareRules},
-    problem::TOO_MANY_FOLLOWERS,
-};
+use http_server::limits::{Limit, LimitRules, Permit, ShareRules};
 
 use crate::settings::ClusterSettings;
 
@@ -108,12 +105,12 @@ impl AllPartitions {
 
 impl PartitionLimits {
     fn new(most: MostWaiting, clock: &Clock) -> PartitionLimits {
-        let reason =
-            |_: &str, _, _: &str| "too many requests wait for this partition already".to_owned();
-        let [requests, bytes] = [most.requests, most.bytes].map(|most| {
-            let (waits, code) = (false, "partition_busy");
-            LimitRules { most, waits, code, reason, ..LimitRules::default() }
-        });
+        let at_once = |most| {
+            let reason = |_: &str, _, _: &str| {
+                "too many requests wait for this partition already".to_owned()
+            };
+            Limit::new(LimitRules::at_once(most, "partition_busy", reason), clock)
+        };
         let tries = LimitRules {
             most: TRIES,
             share: Some(ShareRules { least: 1, waiting: most.requests }),
@@ -122,8 +119,8 @@ impl PartitionLimits {
             ..LimitRules::default()
         };
         PartitionLimits {
-            requests: Limit::new(requests, clock),
-            bytes: Limit::new(bytes, clock),
+            requests: at_once(most.requests),
+            bytes: at_once(most.bytes),
             tries: Limit::new(tries, clock),
         }
     }
@@ -132,30 +129,22 @@ impl PartitionLimits {
 impl PeerLimits {
     pub(crate) fn new(most: MostWaiting, clock: &Clock) -> PeerLimits {
         let limit = |rules| Limit::new(rules, clock);
-        let at_once = |most, reason| {
-            let (waits, code) = (false, "peer_busy");
-            limit(LimitRules { most, waits, code, reason, ..LimitRules::default() })
+        let at_once = |most| {
+            let reason =
+                |_: &str, _, _: &str| "too many requests wait for the owner already".to_owned();
+            limit(LimitRules::at_once(most, "peer_busy", reason))
         };
-        let reason =
-            |_: &str, _, _: &str| "too many requests wait for the owner already".to_owned();
+        let followers = |_: &str, most, of_one: &str| {
+            format!(
+                "at most {most} clients{of_one} follow logs of the owner through this node: follow \
+                 the log at the owner itself"
+            )
+        };
         PeerLimits {
-            followers: limit(LimitRules {
-                most: ClusterSettings::FOLLOWERS_PER_PEER,
-                share: Some(ShareRules { least: 1, waiting: 0 }),
-                // Followers may stay for days.
-                waits: false,
-                code: TOO_MANY_FOLLOWERS,
-                reason: |_, most, of_one| {
-                    format!(
-                        "at most {most} clients{of_one} follow logs of the owner through this \
-                         node: follow the log at the owner itself"
-                    )
-                },
-                ..LimitRules::default()
-            }),
+            followers: limit(LimitRules::followers(ClusterSettings::FOLLOWERS_PER_PEER, followers)),
             logs: limit(LimitRules::logs("through this node, the owner sends", LOGS_PER_PEER)),
-            requests: at_once(2 * most.requests, reason),
-            bytes: at_once(2 * most.bytes, reason),
+            requests: at_once(2 * most.requests),
+            bytes: at_once(2 * most.bytes),
             connections: limit(LimitRules {
                 most: CONNECTIONS,
                 share: Some(ShareRules { least: 1, waiting: 2 * most.requests }),

@@ -15,6 +15,6 @@ pub(crate) use self::rate::PrincipalRate;
 pub use self::{
     limit::{Asker, Full, Limit, Permit, held_bytes},
     memory::{AnswerMemory, READ_BYTES},
-    rules::{LimitRules, ShareRules},
+    rules::{LimitRules, Reason, ShareRules},
     take::{Need, take},
 };

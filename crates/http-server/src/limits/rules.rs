@@ -2,6 +2,8 @@
 
 use metrics::Gauge;
 
+use crate::problem::TOO_MANY_FOLLOWERS;
+
 /// What a limit is: fixed when it is made.
 #[derive(Clone, Debug)]
 pub struct LimitRules {
@@ -15,12 +17,15 @@ pub struct LimitRules {
     pub code: &'static str,
     /// What the units are, or who has them, for the reason.
     pub of: &'static str,
-    /// Makes the reason of a refusal from `of`, the number of units, and the words " of one
-    /// principal", which follow a noun or are empty.
-    pub reason: fn(&str, usize, &str) -> String,
+    /// Makes the reason of a refusal.
+    pub reason: Reason,
     /// Shows the units that are taken.
     pub shown: Option<Gauge>,
 }
+
+/// Makes the reason of a refusal from what the units are, their number, and the words " of one
+/// principal", which follow a noun or are empty.
+pub type Reason = fn(&str, usize, &str) -> String;
 
 /// The share of one principal in a limit: half of the units.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +56,19 @@ impl Default for LimitRules {
 }
 
 impl LimitRules {
+    /// A limit for which nobody waits.
+    pub fn at_once(most: usize, code: &'static str, reason: Reason) -> LimitRules {
+        LimitRules { most, waits: false, code, reason, ..LimitRules::default() }
+    }
+
+    /// The clients that follow logs, who may stay for days.
+    pub fn followers(most: usize, reason: Reason) -> LimitRules {
+        LimitRules {
+            share: Some(ShareRules { least: 1, waiting: 0 }),
+            ..LimitRules::at_once(most, TOO_MANY_FOLLOWERS, reason)
+        }
+    }
+
     /// The memory for something, of so many bytes.
     pub fn memory(of: &'static str, bytes: usize) -> LimitRules {
         LimitRules {

@@ -61,7 +61,7 @@ async fn answers_go_on_while_more_is_asked_than_can_be_read() {
     let mut requests = JoinSet::new();
     // Each 100 ms one request comes, and a read takes 300 ms.
     while clock.now() - start < Duration::from_secs(60) {
-        let (clock, memory) = (clock.clone(), memory.clone());
+        let (clock, memory) = (clock.clone(), Arc::clone(&memory));
         let answered = Arc::clone(&answered);
         requests.spawn(async move {
             let deadline = clock.now() + ANSWER;
