@@ -5,7 +5,8 @@
 //!
 //! Invariant: a client that takes nothing holds up no client of another log. It holds nothing that
 //! others wait for, except for the memory of large events, of which its log has only a
-//! [part](log_limits). The tasks that read hold the places of reads, and give them back while they wait.
+//! [part](log_limits). The tasks that read hold the places of reads, and give them back while they
+//! wait.
 
 mod context;
 mod earlier;

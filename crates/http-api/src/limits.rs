@@ -11,8 +11,8 @@ use http_server::{
 use crate::settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES};
 
 /// The number of pages that may go on without documents at the same time. Each page holds memory
-/// for its answer while it is read. Without this limit 48 lists that find nothing held all of it for
-/// seconds, and all other reads waited.
+/// for its answer while it is read. Without this limit 48 lists that find nothing held all of it
+/// for seconds, and all other reads waited.
 const LONG_PAGES: usize = 8;
 
 /// All limits of a node, in the order in which a request takes them.
@@ -30,8 +30,8 @@ pub(crate) struct Limits {
     pub(crate) followers: Arc<Limit>,
     /// The logs that are sent once.
     pub(crate) logs: Arc<Limit>,
-    /// The memory of events that are too large to be copied, in bytes. An event has its memory until
-    /// the last client has it.
+    /// The memory of events that are too large to be copied, in bytes. An event has its memory
+    /// until the last client has it.
     pub(crate) large_events: Arc<Limit>,
     /// The followers that read events which were there before. Plain logs never wait for followers.
     pub(crate) earlier_reads: Arc<Limit>,

@@ -1,8 +1,8 @@
 //! The connections to one peer.
 //!
-//! Invariant: there are at most [`CONNECTIONS_PER_PEER`] of them, because each request holds a permit
-//! of the [limits](crate::limits::PeerLimits) of the peer. Before a new connection begins, one without a request is closed if there are
-//! too many.
+//! Invariant: there are at most [`CONNECTIONS_PER_PEER`] of them, because each request holds a
+//! permit of the [limits](crate::limits::PeerLimits) of the peer. Before a new connection begins,
+//! one without a request is closed if there are too many.
 //!
 //! A peer that stops ends its idle connections. A request that was sent at this moment may have
 //! been handled or not, and only some requests can be sent twice. So a request that cannot be sent

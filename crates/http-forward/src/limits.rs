@@ -59,8 +59,8 @@ pub(crate) struct PeerLimits {
     pub(crate) logs: Arc<Limit>,
     pub(crate) requests: Arc<Limit>,
     pub(crate) bytes: Arc<Limit>,
-    /// A request holds one of them while it uses a connection. Followers of logs stay long, and have
-    /// connections of their own.
+    /// A request holds one of them while it uses a connection. Followers of logs stay long, and
+    /// have connections of their own.
     pub(crate) connections: Arc<Limit>,
     /// Questions of this node itself, which do not wait behind requests.
     pub(crate) questions: Arc<Limit>,

@@ -62,9 +62,9 @@ impl Peer {
         self.ask(question.ok(), request, true, &AtomicBool::new(false)).await
     }
 
-    /// Sends a request, and waits for the head of its answer. The body of the answer keeps the right
-    /// to the connection. `is_sent` tells a caller that drops
-    /// this future whether the peer may have got the request.
+    /// Sends a request, and waits for the head of its answer. The body of the answer keeps the
+    /// right to the connection. `is_sent` tells a caller that drops this future whether the peer
+    /// may have got the request.
     pub(crate) async fn ask(
         &self,
         connection: Option<Permit>,

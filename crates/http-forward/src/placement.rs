@@ -38,7 +38,8 @@ pub struct Placement<'f> {
     forwarder: &'f Forwarder,
     request: ForwardRequest<'f>,
     tries: Tries,
-    /// What the request holds over its tries: from its first wait on, or while another node does it.
+    /// What the request holds over its tries: from its first wait on, or while another node does
+    /// it.
     held: HeldOfPartition,
     limits: Option<Arc<PartitionLimits>>,
     /// The row of the owner that the last try was for.

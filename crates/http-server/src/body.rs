@@ -55,8 +55,8 @@ impl ReceivedBody {
     ///
     /// Invariant: a body that is there has memory. In a simpler version the body is tried again
     /// without any. The owner of a partition does not know the outcome of its commands, and each of
-    /// its answers ends with the memory of a body. So the bodies that are tried again have no bound,
-    /// and the limit counts none of them.
+    /// its answers ends with the memory of a body. So the bodies that are tried again have no
+    /// bound, and the limit counts none of them.
     fn take_again(&mut self, of: &Arc<Limit>, principal: Option<&str>) -> Result<(), Full> {
         if self.memory.is_none() {
             self.memory = Some(of.try_take(principal, self.bytes.len().max(1))?);

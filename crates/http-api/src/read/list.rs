@@ -33,8 +33,8 @@ pub(super) const PAGE_BYTES: usize = 1 << 20;
 /// many that the filter does not accept, may stand between two documents of a list. A block without
 /// records counts as one.
 ///
-/// A page without documents goes on, if one of the [long pages](crate::limits::Limits) is free. A client would take an empty
-/// page for the end of the list, and would otherwise ask again at once.
+/// A page without documents goes on, if one of the [long pages](crate::limits::Limits) is free. A
+/// client would take an empty page for the end of the list, and would otherwise ask again at once.
 const MOST_EXAMINED: u64 = 10_000;
 
 /// The most ids of the first block that is read downwards. Each block is twice as large as the one

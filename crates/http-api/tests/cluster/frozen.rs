@@ -239,8 +239,8 @@ fn a_request_at_a_former_owner_is_given_up_when_a_new_owner_is_seen() {
     nodes.stop();
 }
 
-/// Clients that take eight logs of workspace 1 slowly, so that all places of the owner are taken. And
-/// the path of such a log.
+/// Clients that take eight logs of workspace 1 slowly, so that all places of the owner are taken.
+/// And the path of such a log.
 fn slow_logs(nodes: &Nodes) -> (Vec<TcpStream>, String) {
     const LOGS: usize = 8;
     let text = "x".repeat(100 << 10);

@@ -163,8 +163,8 @@ fn a_principal_that_receives_results_slowly_leaves_memory_for_the_bodies_of_othe
         settings.bodies_bytes = 16 << 20;
     }
     let path = command_path(WS, "shop.Result");
-    // Four of these answers fill the share of a principal, to the last byte: the last one takes what
-    // is left.
+    // Four of these answers fill the share of a principal, to the last byte: the last one takes
+    // what is left.
     let large = format!(r#"{{"args":{}}}"#, 2 << 20);
     let small = r#"{"args":2}"#;
     for is_forwarded in [false, true] {

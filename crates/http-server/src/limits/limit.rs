@@ -1,5 +1,5 @@
-//! A limit: so many units of something, such as logs, followers, or bytes of memory. A request takes
-//! some of them, holds them as a [`Permit`], and gives them back by dropping it.
+//! A limit: so many units of something, such as logs, followers, or bytes of memory. A request
+//! takes some of them, holds them as a [`Permit`], and gives them back by dropping it.
 //!
 //! **The rule of fairness.** One principal holds at most half of a limit that has shares, and at
 //! least one unit. If a principal has its share, its next requests wait, up to a number; others are
@@ -30,8 +30,8 @@ use tokio_util::sync::PollSemaphore;
 use super::rules::LimitRules;
 use crate::problem::ProblemDetails;
 
-/// The longest wait of a request that holds a connection between two nodes, for what does not depend
-/// on the other node. All principals share these connections.
+/// The longest wait of a request that holds a connection between two nodes, for what does not
+/// depend on the other node. All principals share these connections.
 const MOMENT: Duration = Duration::from_millis(250);
 
 /// Who asks for units, and for how long.
@@ -59,8 +59,8 @@ impl<'p> Asker<'p> {
         self.principal
     }
 
-    /// Waits for at most half of the time that is left. The other half belongs to the work for which
-    /// the units are needed.
+    /// Waits for at most half of the time that is left. The other half belongs to the work for
+    /// which the units are needed.
     ///
     /// Without this rule an overload never ends: requests wait in order, so each request gets its
     /// memory when its deadline is nearly over, and its work is given up. All requests behind it
@@ -309,9 +309,9 @@ impl Permit {
         Ok(())
     }
 
-    /// Changes the number of units, for something that is there in any case. If there are not enough
-    /// free units, the permit takes those that are free. So no other request takes this rest, and
-    /// makes further things that have no units.
+    /// Changes the number of units, for something that is there in any case. If there are not
+    /// enough free units, the permit takes those that are free. So no other request takes this
+    /// rest, and makes further things that have no units.
     pub(crate) fn resize_as_possible(&mut self, units: usize) {
         if self.resize(units).is_ok() {
             return;

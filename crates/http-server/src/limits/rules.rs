@@ -13,7 +13,8 @@ pub struct LimitRules {
     pub share: Option<ShareRules>,
     /// Whether requests wait for units. Otherwise they are refused at once.
     pub waits: bool,
-    /// The code of a refusal if all units are taken. The metric of refused shares names the limit so.
+    /// The code of a refusal if all units are taken. The metric of refused shares names the limit
+    /// so.
     pub code: &'static str,
     /// What the units are, or who has them, for the reason.
     pub of: &'static str,

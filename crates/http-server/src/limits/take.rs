@@ -15,13 +15,13 @@ pub struct Need<'n> {
     pub held: &'n mut Option<Permit>,
 }
 
-/// Takes what a request does not hold yet, in the order of the needs. What was taken stays held also
-/// if the next limit refuses, or if this future is dropped.
+/// Takes what a request does not hold yet, in the order of the needs. What was taken stays held
+/// also if the next limit refuses, or if this future is dropped.
 ///
-/// Invariant: the request has its principal's share of all these limits before it waits for units of
-/// all, and it waits for those in order. While it waits for a share it holds no units without one,
-/// because its principal may hold the share for long, and all others would wait for these units. So
-/// requests wait in no circle, if all of them name their needs in the same order.
+/// Invariant: the request has its principal's share of all these limits before it waits for units
+/// of all, and it waits for those in order. While it waits for a share it holds no units without
+/// one, because its principal may hold the share for long, and all others would wait for these
+/// units. So requests wait in no circle, if all of them name their needs in the same order.
 ///
 /// # Errors
 /// If a limit refuses the request.
