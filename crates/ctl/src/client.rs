@@ -14,11 +14,11 @@ pub use self::{
     address::NodeAddress,
     answer::NodeAnswer,
     connection_args::{ConnectionArgs, ConnectionFile, TargetError},
-    no_answer::NoAnswer,
-    node_client::{NodeClient, NodeRequest},
+    node_client::{AnswerPieces, NodeClient, NodeRequest},
     target::NodeTarget,
 };
 pub(crate) use self::{
+    no_answer::NoAnswer,
     path::{path_of_app, query_part},
     read_ahead::{PieceReceiver, read_ahead},
     streamed_answer::StreamedAnswer,

@@ -10,10 +10,8 @@ use std::{process::ExitCode, time::Duration};
 use base::with_causes;
 use clap::{ArgGroup, Args, Subcommand};
 use clock::{Clock, Instant};
-use http_body_util::BodyExt;
 use hyper::{
-    Response, StatusCode,
-    body::Incoming,
+    StatusCode,
     header::{ACCEPT, HeaderName, HeaderValue},
 };
 use sysvvm::AppName;
@@ -85,7 +83,7 @@ fn limit(text: &str) -> Result<u64, &'static str> {
     limit.ok_or("a number of events of 1 or more is expected")
 }
 
-/// The longest wait for the head of an answer. The node itself gives up after
+/// The longest wait for the beginning of an answer. The node itself gives up after
 /// `http.command_seconds`.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -170,20 +168,21 @@ impl PrintedLog {
         node: &NodeTarget,
         clock: &Clock,
     ) -> Result<AnswerEnd, CommandError> {
-        let asked = clock.timeout_at(clock.now() + ANSWER_TIMEOUT, self.ask(node)).await;
-        let (_client, answer) = match asked {
-            Ok(Ok(asked)) => asked,
-            Ok(Err(why)) => return Ok(AnswerEnd::Lost(why)),
-            Err(_) => return Ok(AnswerEnd::Lost(format!("no answer within {ANSWER_TIMEOUT:?}"))),
+        let limit = query_part("limit", self.left);
+        let path = format!("{}?follow=true&from={}{limit}", self.path, self.from);
+        let mut headers = vec![(ACCEPT, HeaderValue::from_static("text/event-stream"))];
+        headers.extend(self.last.map(|last| (LAST_EVENT_ID, last.into())));
+        let request = NodeRequest { headers: &headers, ..NodeRequest::get(&path) };
+        let mut pieces = match NodeClient::open(clock, node, request, ANSWER_TIMEOUT).await {
+            Ok(Ok(pieces)) => pieces,
+            Ok(Err(answer)) => return refusal(node, &answer, self.heard.is_some()),
+            Err(why) => return Ok(AnswerEnd::Lost(why)),
         };
-        if answer.status() != StatusCode::OK {
-            return refusal(node, answer, clock, self.heard.is_some()).await;
-        }
-        let (mut body, mut events) = (answer.into_body(), EventReader::default());
+        let mut events = EventReader::default();
         loop {
             self.heard = Some(clock.now());
-            let piece = match clock.timeout_at(clock.now() + QUIET, body.frame()).await {
-                Ok(Some(Ok(piece))) => piece.into_data().unwrap_or_default(),
+            let piece = match clock.timeout_at(clock.now() + QUIET, pieces.next()).await {
+                Ok(Some(Ok(piece))) => piece,
                 Ok(Some(Err(error))) => return Ok(AnswerEnd::Lost(with_causes(&error))),
                 Ok(None) if self.left == Some(0) => return Ok(AnswerEnd::All),
                 Ok(None) => return Ok(AnswerEnd::Whole),
@@ -202,33 +201,15 @@ impl PrintedLog {
             }
         }
     }
-
-    async fn ask(&self, node: &NodeTarget) -> Result<(NodeClient, Response<Incoming>), String> {
-        let limit = query_part("limit", self.left);
-        let path = format!("{}?follow=true&from={}{limit}", self.path, self.from);
-        let mut headers = vec![(ACCEPT, HeaderValue::from_static("text/event-stream"))];
-        headers.extend(self.last.map(|last| (LAST_EVENT_ID, last.into())));
-        let mut client = NodeClient::connect(node).await.map_err(|error| error.to_string())?;
-        let request = NodeRequest { headers: &headers, ..NodeRequest::get(&path) };
-        let answer = client.begin(request).await.map_err(|error| error.to_string())?;
-        Ok((client, answer))
-    }
 }
 
 /// The end of an answer that has no log. A log that was heard before goes on when there is a place
 /// for it again: the place of the former connection may still be taken.
-async fn refusal(
+fn refusal(
     node: &NodeTarget,
-    answer: Response<Incoming>,
-    clock: &Clock,
+    answer: &NodeAnswer,
     was_heard: bool,
 ) -> Result<AnswerEnd, CommandError> {
-    let answer = NodeAnswer::read(answer);
-    let answer = match clock.timeout_at(clock.now() + ANSWER_TIMEOUT, answer).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(why)) => return Ok(AnswerEnd::Lost(why.to_string())),
-        Err(_) => return Ok(AnswerEnd::Lost("the answer does not end".to_owned())),
-    };
     let why = answer.reason(node);
     match answer.status {
         StatusCode::SERVICE_UNAVAILABLE => Ok(AnswerEnd::Lost(why)),

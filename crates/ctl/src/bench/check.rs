@@ -125,7 +125,8 @@ async fn page_of(
     let path = format!("{}/wlog?from={from}&limit={PAGE}", load.base(ws));
     loop {
         let node = load.next_node();
-        let why = match NodeClient::try_ask(node, NodeRequest::get(&path), ANSWER_TIMEOUT).await {
+        let request = NodeRequest::get(&path);
+        let why = match NodeClient::try_ask(clock, node, request, ANSWER_TIMEOUT).await {
             Ok(answer) if answer.status == StatusCode::OK => return Ok(answer.body),
             Ok(answer) => answer.reason(node),
             Err(why) => why,

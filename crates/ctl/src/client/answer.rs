@@ -28,14 +28,17 @@ const SERVER_ANSWERS: &str = "a server answers, and is not an admin endpoint: gi
 /// The answer of a node.
 #[derive(Debug)]
 pub struct NodeAnswer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
 }
 
 impl NodeAnswer {
     /// Reads the whole answer.
-    pub(crate) async fn read(answer: Response<Incoming>) -> Result<NodeAnswer, NoAnswer> {
+    pub(super) async fn read(answer: Response<Incoming>) -> Result<NodeAnswer, NoAnswer> {
         let (parts, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| NoAnswer::Broken(with_causes(&error)))?;
         Ok(NodeAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 /// The reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// The node got no part of the request.
     #[error("{0}")]
     NotSent(String),

@@ -5,9 +5,9 @@ use std::{fmt, time::Duration};
 use base::with_causes;
 use bytes::Bytes;
 use clock::Clock;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::{
-    Method, Request, Response,
+    Method, Request, Response, StatusCode,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
@@ -58,7 +58,7 @@ impl NodeClient {
     ///
     /// # Errors
     /// There is no connection.
-    pub async fn connect(node: &NodeTarget) -> Result<NodeClient, NoAnswer> {
+    pub(crate) async fn connect(node: &NodeTarget) -> Result<NodeClient, NoAnswer> {
         let (stream, peer) = node.connect().await?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(NoAnswer::not_sent)?;
@@ -73,17 +73,42 @@ impl NodeClient {
         &self.peer
     }
 
-    /// Sends one request on a connection of its own. The error says why no answer came in time.
-    pub(crate) async fn try_ask(
+    /// Sends one request on a connection of its own, and reads the whole answer.
+    ///
+    /// # Errors
+    /// The reason why there is no whole answer in time.
+    pub async fn try_ask(
+        clock: &Clock,
         node: &NodeTarget,
         request: NodeRequest<'_>,
         timeout: Duration,
     ) -> Result<NodeAnswer, String> {
-        let clock = Clock::system();
         let asked = async { NodeClient::connect(node).await?.send(request).await };
-        let answer = clock.timeout_at(clock.now() + timeout, asked).await;
-        let answer = answer.map_err(|_| format!("no answer within {timeout:?}"))?;
-        answer.map_err(|error| error.to_string())
+        within(clock, timeout, asked).await
+    }
+
+    /// Sends one request on a connection of its own, and waits for the beginning of the answer. The
+    /// body of an answer 200 comes in pieces. Any other answer is read to its end.
+    ///
+    /// # Errors
+    /// The reason why there is no answer in time.
+    pub async fn open(
+        clock: &Clock,
+        node: &NodeTarget,
+        request: NodeRequest<'_>,
+        timeout: Duration,
+    ) -> Result<Result<AnswerPieces, NodeAnswer>, String> {
+        let begin = async {
+            let mut client = NodeClient::connect(node).await?;
+            let answer = client.begin(request).await?;
+            match answer.status() {
+                StatusCode::OK => {
+                    Ok(Ok(AnswerPieces { body: answer.into_body(), _client: client }))
+                }
+                _ => NodeAnswer::read(answer).await.map(Err),
+            }
+        };
+        within(clock, timeout, begin).await
     }
 
     /// Sends one request on a connection of its own, for a command that fails without an answer.
@@ -92,7 +117,7 @@ impl NodeClient {
         request: NodeRequest<'_>,
         timeout: Duration,
     ) -> Result<NodeAnswer, CommandError> {
-        let answer = NodeClient::try_ask(node, request, timeout).await;
+        let answer = NodeClient::try_ask(&Clock::system(), node, request, timeout).await;
         answer.map_err(|why| node.unreachable(why))
     }
 
@@ -113,10 +138,7 @@ impl NodeClient {
     }
 
     /// Sends a request, and reads the head of the answer. The body comes while this client lives.
-    ///
-    /// # Errors
-    /// There is no answer.
-    pub async fn begin(
+    async fn begin(
         &mut self,
         NodeRequest { method, path, headers, body }: NodeRequest<'_>,
     ) -> Result<Response<Incoming>, NoAnswer> {
@@ -158,4 +180,37 @@ impl fmt::Debug for NodeClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NodeClient({})", self.peer)
     }
+}
+
+/// The body of an answer, as it comes.
+#[derive(Debug)]
+pub struct AnswerPieces {
+    body: Incoming,
+    /// The connection lives as long as its client.
+    _client: NodeClient,
+}
+
+impl AnswerPieces {
+    /// Waits for the next piece; `None` at the end of a whole answer.
+    ///
+    /// # Errors
+    /// The answer is cut.
+    ///
+    /// # Cancel safety
+    /// No piece is lost if the call is dropped.
+    pub async fn next(&mut self) -> Option<hyper::Result<Bytes>> {
+        let piece = self.body.frame().await?;
+        Some(piece.map(|piece| piece.into_data().unwrap_or_default()))
+    }
+}
+
+/// Waits for an answer until its time is over. The error says why there is none.
+async fn within<T>(
+    clock: &Clock,
+    timeout: Duration,
+    answer: impl Future<Output = Result<T, NoAnswer>>,
+) -> Result<T, String> {
+    let answer = clock.timeout_at(clock.now() + timeout, answer).await;
+    let answer = answer.map_err(|_| format!("no answer within {timeout:?}"))?;
+    answer.map_err(|error| error.to_string())
 }

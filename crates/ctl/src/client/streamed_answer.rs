@@ -5,13 +5,9 @@ use std::{error::Error, io, time::Duration};
 use base::with_causes;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use http_body_util::BodyExt;
-use hyper::{StatusCode, body::Incoming};
 
 use super::{
-    answer::NodeAnswer,
-    no_answer::NoAnswer,
-    node_client::{NodeClient, NodeRequest},
+    node_client::{AnswerPieces, NodeClient, NodeRequest},
     target::NodeTarget,
 };
 use crate::CommandError;
@@ -26,23 +22,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct StreamedAnswer<'n> {
     node: &'n NodeTarget,
     clock: Clock,
-    body: Incoming,
+    pieces: AnswerPieces,
     /// When the command got the last piece.
     last: Instant,
     /// The longest time for which the command asked for no piece.
     pause: Duration,
     /// What to do if the command takes the pieces too slowly.
     advice: &'static str,
-    /// The connection lives as long as its client.
-    _client: NodeClient,
-}
-
-/// The beginning of an answer.
-enum BegunAnswer {
-    /// The body comes in pieces.
-    Streamed(Incoming),
-    /// The node refused the request, and this is the whole answer.
-    Refusal(NodeAnswer),
 }
 
 impl<'n> StreamedAnswer<'n> {
@@ -54,41 +40,25 @@ impl<'n> StreamedAnswer<'n> {
         advice: &'static str,
     ) -> Result<StreamedAnswer<'n>, CommandError> {
         let clock = Clock::system();
-        let unreachable = |why: String| node.unreachable(why);
-        let begin = async {
-            let mut client = NodeClient::connect(node).await?;
-            let answer = client.begin(request).await?;
-            let begun = match answer.status() {
-                StatusCode::OK => BegunAnswer::Streamed(answer.into_body()),
-                _ => BegunAnswer::Refusal(NodeAnswer::read(answer).await?),
-            };
-            Ok::<_, NoAnswer>((client, begun))
-        };
-        let begun = clock.timeout_at(clock.now() + QUIET, begin).await;
-        let begun = begun.map_err(|_| unreachable(format!("no answer within {QUIET:?}")))?;
-        let (client, begun) = begun.map_err(|error| unreachable(error.to_string()))?;
-        match begun {
-            BegunAnswer::Streamed(body) => {
-                let (last, pause) = (clock.now(), Duration::ZERO);
-                Ok(StreamedAnswer { node, clock, body, last, pause, advice, _client: client })
-            }
-            BegunAnswer::Refusal(refusal) => {
-                let why = format!("{node} refused the request: {}", refusal.reason(node));
-                Err(refusal.refused(node, why))
-            }
-        }
+        let begun = NodeClient::open(&clock, node, request, QUIET).await;
+        let pieces = begun.map_err(|why| node.unreachable(why))?.map_err(|refusal| {
+            let why = format!("{node} refused the request: {}", refusal.reason(node));
+            refusal.refused(node, why)
+        })?;
+        let (last, pause) = (clock.now(), Duration::ZERO);
+        Ok(StreamedAnswer { node, clock, pieces, last, pause, advice })
     }
 
     /// Waits for the next piece; `None` at the end of a whole answer.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CommandError> {
         let now = self.clock.now();
         self.pause = self.pause.max(now - self.last);
-        let piece = self.clock.timeout_at(now + QUIET, self.body.frame()).await;
+        let piece = self.clock.timeout_at(now + QUIET, self.pieces.next()).await;
         self.last = self.clock.now();
         let partial = |why| partial(self.node, why);
         match piece.map_err(|_| partial(format!("silence for {QUIET:?}")))? {
             None => Ok(None),
-            Some(Ok(piece)) => Ok(Some(piece.into_data().unwrap_or_default())),
+            Some(Ok(piece)) => Ok(Some(piece)),
             Some(Err(error)) => {
                 let blame = blame(&error, self.pause, self.advice).unwrap_or_default();
                 Err(partial(format!("{}{blame}", with_causes(&error))))

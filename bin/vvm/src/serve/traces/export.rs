@@ -89,8 +89,7 @@ impl SpanExport {
         let mut unsent = UnsentSpans { spans, failed: &self.failed };
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
         let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
-        let sent = clock.timeout_at(clock.now() + SEND_WITHIN, post(&self.collector, body)).await;
-        let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {SEND_WITHIN:?}")));
+        let sent = post(&self.collector, body, clock).await;
         let was_failing = mem::replace(&mut self.is_failing, sent.is_err());
         match sent {
             Ok(()) => {
@@ -136,16 +135,16 @@ async fn fill(spans: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>, clock: 
     }
 }
 
-async fn post(collector: &NodeTarget, body: Vec<u8>) -> Result<(), String> {
-    let mut client = NodeClient::connect(collector).await.map_err(|why| why.to_string())?;
+async fn post(collector: &NodeTarget, body: Vec<u8>, clock: &Clock) -> Result<(), String> {
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"))];
     let (method, body) = (Method::POST, body.into());
     let request = NodeRequest { method, path: PATH, headers: &headers, body };
-    // The body of the answer is for people.
-    let answer = client.begin(request).await.map_err(|why| why.to_string())?;
-    match answer.status().is_success() {
-        true => Ok(()),
-        false => Err(format!("the collector answered {}", answer.status())),
+    match NodeClient::open(clock, collector, request, SEND_WITHIN).await? {
+        Err(answer) if !answer.status.is_success() => {
+            Err(format!("the collector answered {}", answer.status))
+        }
+        // The body of the answer is for people.
+        _ => Ok(()),
     }
 }
 
