@@ -85,28 +85,25 @@ impl RequestLoad {
         self.base(ws) + self.resource
     }
 
-    /// Connects to the first node that works, and asks for a path that does not exist. A working
-    /// node answers such a request at once, even if its storage is slow.
-    async fn connect(&self, clock: &Clock) -> Result<(&NodeTarget, NodeClient), CommandError> {
+    /// Finds the first node that works, by a path that does not exist. A working node answers such
+    /// a request at once, even if its storage is slow.
+    async fn working_node(&self, clock: &Clock) -> Result<&NodeTarget, CommandError> {
         let mut failed = None;
         for node in &self.nodes {
-            let asked = async {
-                let mut client = NodeClient::connect(node).await?;
-                client.send(NodeRequest::post("/", Bytes::new())).await.map(|_| client)
+            let greeting = NodeRequest::post("/", Bytes::new());
+            match NodeClient::try_ask(clock, node, greeting, GREETING_TIMEOUT).await {
+                Ok(_) => return Ok(node),
+                Err(why) => failed.get_or_insert(node.unreachable(why)),
             };
-            let unreachable = match clock.timeout_at(clock.now() + GREETING_TIMEOUT, asked).await {
-                Ok(Ok(client)) => return Ok((node, client)),
-                Ok(Err(error)) => node.unreachable(error),
-                Err(_) => node.unreachable(format!("no answer within {GREETING_TIMEOUT:?}")),
-            };
-            failed.get_or_insert(unreachable);
         }
         Err(failed.unwrap_or_else(|| CommandError::usage("--node names no node")))
     }
 
     /// Makes the workspaces. Workspaces that exist stay as they are.
     pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), CommandError> {
-        let (node, mut client) = self.connect(clock).await?;
+        let node = self.working_node(clock).await?;
+        let connected = NodeClient::connect(node).await;
+        let mut client = connected.map_err(|error| node.unreachable(error))?;
         for ws in 1..=u64::from(self.workspaces) {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
             let path = self.base(ws) + "/commands/sys.CreateWorkspace";
