@@ -1,14 +1,14 @@
 //! Requests to the API of a node, and what their answers say.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, str, time::Duration};
 
 use clock::Clock;
-use serde_json::Value;
-use shop::http_client::unchunked;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+use ctl::client::{AnswerPieces, ConnectionArgs, NodeAnswer, NodeClient, NodeRequest, NodeTarget};
+use hyper::{
+    HeaderMap, Method,
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
+use serde_json::Value;
 
 use crate::history::{Event, Outcome, Parent, Record, Row, Version, Written};
 
@@ -18,34 +18,33 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// A request of HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpRequest {
-    pub(crate) method: &'static str,
+    pub(crate) method: Method,
     pub(crate) path: String,
-    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: String,
 }
 
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 impl HttpRequest {
     pub(crate) fn get(path: String) -> HttpRequest {
-        HttpRequest { method: "GET", path, headers: Vec::new(), body: String::new() }
+        HttpRequest { method: Method::GET, path, headers: Vec::new(), body: String::new() }
     }
 
     /// The request with a request id, which also is its idempotency key if it has one.
     pub(crate) fn with_id(mut self, id: &str, has_key: bool) -> HttpRequest {
-        self.headers.push(("x-request-id", id.to_owned()));
+        let id = HeaderValue::from_str(id).expect("an id has no other characters");
+        self.headers.push((REQUEST_ID, id.clone()));
         if has_key {
-            self.headers.push(("idempotency-key", id.to_owned()));
+            self.headers.push((IDEMPOTENCY_KEY, id));
         }
         self
     }
 
-    pub(crate) fn bytes(&self, host: SocketAddr) -> Vec<u8> {
+    fn of_client(&self) -> NodeRequest<'_> {
         let HttpRequest { method, path, headers, body } = self;
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
-        for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
-        }
-        head += &format!("content-length: {}\r\n\r\n{body}", body.len());
-        head.into_bytes()
+        NodeRequest { method: method.clone(), path, headers, body: body.clone().into() }
     }
 }
 
@@ -53,9 +52,27 @@ impl HttpRequest {
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
-    /// The head in small letters.
-    pub(crate) head: String,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: String,
+}
+
+impl HttpAnswer {
+    /// Fails if the end of the connection is the end of the answer: then it may be cut.
+    fn of(NodeAnswer { status, headers, body }: NodeAnswer) -> Result<HttpAnswer, String> {
+        if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
+            return Err(format!("an answer without an end: {} bytes", body.len()));
+        }
+        let body = str::from_utf8(&body).map_err(|error| error.to_string())?.to_owned();
+        Ok(HttpAnswer { status: status.as_u16(), headers, body })
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+fn target(node: SocketAddr) -> Result<NodeTarget, String> {
+    ConnectionArgs::default().target(node.into()).map_err(|error| error.to_string())
 }
 
 /// Sends a request on a connection of its own. Fails with a reason if no whole answer came, and
@@ -66,48 +83,33 @@ pub(crate) async fn send(
     request: &HttpRequest,
     patience: Duration,
 ) -> Result<HttpAnswer, String> {
-    let exchange = async {
-        let mut stream = TcpStream::connect(node).await?;
-        stream.write_all(&request.bytes(node)).await?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).await?;
-        Ok(bytes)
-    };
-    let deadline = clock.now() + patience;
-    let bytes = match clock.timeout_at(deadline, exchange).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(error)) => return Err::<_, String>(std::io::Error::to_string(&error)),
-        Err(_) => return Err("no answer".to_owned()),
-    };
-    parse(&bytes).ok_or_else(|| format!("a part of an answer: {} bytes", bytes.len()))
+    let node = target(node)?;
+    // The future of the client is large.
+    let answer = Box::pin(NodeClient::try_ask(clock, &node, request.of_client(), patience));
+    HttpAnswer::of(answer.await?)
 }
 
-/// Parses a whole answer. `None` if it is cut.
-fn parse(bytes: &[u8]) -> Option<HttpAnswer> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    let head = head.to_ascii_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let body = match length {
-        Some(length) => body.get(..length.parse().ok()?)?.to_owned(),
-        None if head.contains("transfer-encoding: chunked") => unchunked(body)?,
-        None => return None,
-    };
-    Some(HttpAnswer { status, head, body })
+/// Sends a request whose answer comes in pieces. Fails with a reason if no answer began.
+pub(crate) async fn open(
+    clock: &Clock,
+    node: SocketAddr,
+    request: &HttpRequest,
+    patience: Duration,
+) -> Result<Result<AnswerPieces, NodeAnswer>, String> {
+    Box::pin(NodeClient::open(clock, &target(node)?, request.of_client(), patience)).await
 }
 
 /// If a request got the answer to another request, returns a made-up answer that the API does not
 /// document. The node that a client asks puts the id of the request into the head. A problem also
 /// has the id that the owner of the partition knows.
 fn of_another(request: &HttpRequest, answer: &HttpAnswer) -> Option<HttpAnswer> {
-    let (_, sent) = request.headers.iter().find(|(name, _)| *name == "x-request-id")?;
-    let of_head = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "));
+    let (_, sent) = request.headers.iter().find(|(name, _)| *name == REQUEST_ID)?;
+    let (sent, of_head) = (sent.to_str().ok()?, answer.header("x-request-id"));
     let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
     let of_body = problem["requestId"].as_str();
     let other = of_head.into_iter().chain(of_body).find(|got| !got.eq_ignore_ascii_case(sent))?;
     let body = format!("request {sent} got the answer to request {other}");
-    Some(HttpAnswer { status: 0, head: String::new(), body })
+    Some(HttpAnswer { status: 0, headers: HeaderMap::new(), body })
 }
 
 /// Sends a request, and reads the answer by `read`.
@@ -210,8 +212,7 @@ fn written_of(body: &Value, served_by: Option<String>) -> Option<Written> {
 
 /// The node of a cluster that did the request.
 fn served_by(answer: &HttpAnswer) -> Option<String> {
-    let name = "x-vvm-served-by: ";
-    answer.head.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+    answer.header("x-vvm-served-by").map(str::to_owned)
 }
 
 /// The answer to a read of a document. 404 `not_found` is that of no document.
@@ -230,7 +231,7 @@ pub(crate) fn document(answer: Result<&HttpAnswer, String>) -> Outcome {
 }
 
 fn says_eventual(answer: &HttpAnswer) -> bool {
-    answer.head.lines().any(|line| line == "x-vvm-consistency: eventual")
+    answer.header("x-vvm-consistency") == Some("eventual")
 }
 
 pub(crate) fn listed(answer: Result<&HttpAnswer, String>) -> Outcome {
@@ -264,9 +265,8 @@ pub(crate) fn log(answer: Result<&HttpAnswer, String>) -> Outcome {
 }
 
 /// The outcome of a request to follow a log whose answer is no success.
-pub(crate) fn refusal(bytes: &[u8]) -> Outcome {
-    let cut = || format!("a part of an answer: {} bytes", bytes.len());
-    let answer = parse(bytes).ok_or_else(cut);
+pub(crate) fn refusal(answer: NodeAnswer) -> Outcome {
+    let answer = HttpAnswer::of(answer);
     outcome(answer.as_ref().map_err(String::clone), &[], |_| None)
 }
 
@@ -312,45 +312,68 @@ pub(crate) fn record(value: &Value) -> Option<Record> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
     use super::*;
 
-    #[test]
-    fn only_whole_answers_are_answers() {
+    /// Sends a request to a node that gives these bytes as its answer.
+    async fn sent(bytes: &[u8]) -> Result<String, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let node = listener.local_addr().unwrap();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4_096]).await.unwrap() > 0);
+            stream.write_all(bytes).await.unwrap();
+        };
+        let (clock, request) = (Clock::system(), HttpRequest::get("/".to_owned()));
+        let (answer, ()) = tokio::join!(send(&clock, node, &request, ANSWER_TIMEOUT), serve);
+        answer.map(|answer| answer.body)
+    }
+
+    #[tokio::test]
+    async fn only_whole_answers_are_answers() {
         let length = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-        assert_eq!(parse(length).map(|answer| answer.body).as_deref(), Some("{}"));
-        assert!(parse(&length[..length.len() - 1]).is_none());
+        assert_eq!(sent(length).await.as_deref(), Ok("{}"));
+        sent(&length[..length.len() - 1]).await.unwrap_err();
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
-        assert_eq!(parse(chunked).map(|answer| answer.body).as_deref(), Some("{}"));
-        let cut = chunked.len() - 5;
-        assert!(parse(&chunked[..cut]).is_none());
-        assert!(parse(b"HTTP/1.1 200 OK\r\n\r\n").is_none());
+        assert_eq!(sent(chunked).await.as_deref(), Ok("{}"));
+        sent(&chunked[..chunked.len() - 5]).await.unwrap_err();
+        sent(b"HTTP/1.1 200 OK\r\n\r\n{}").await.unwrap_err();
     }
 
     fn answered(status: u16, body: &str) -> HttpAnswer {
-        HttpAnswer { status, head: String::new(), body: body.to_owned() }
+        HttpAnswer { status, headers: HeaderMap::new(), body: body.to_owned() }
+    }
+
+    fn header(name: &'static str, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))])
     }
 
     /// A node that sends requests of many clients to another node must not mix up the answers.
     #[test]
     fn the_answer_to_another_request_is_wrong() {
         let request = HttpRequest::get("/".to_owned()).with_id("C7", true);
-        for (head, body, is_right) in [
-            ("http/1.1 200 ok\r\nx-request-id: c7", "{}", true),
-            ("http/1.1 200 ok\r\nx-request-id: c8", "{}", false),
-            ("http/1.1 200 ok", "{}", true),
-            ("http/1.1 503 no\r\nx-request-id: c7", r#"{"requestId":"C7"}"#, true),
-            ("http/1.1 503 no\r\nx-request-id: c7", r#"{"requestId":"c8"}"#, false),
+        for (status, id, body, is_right) in [
+            (200, Some("c7"), "{}", true),
+            (200, Some("c8"), "{}", false),
+            (200, None, "{}", true),
+            (503, Some("c7"), r#"{"requestId":"C7"}"#, true),
+            (503, Some("c7"), r#"{"requestId":"c8"}"#, false),
         ] {
-            let answer = HttpAnswer { head: head.to_owned(), ..answered(200, body) };
+            let headers = id.map(|id| header("x-request-id", id)).unwrap_or_default();
+            let answer = HttpAnswer { headers, ..answered(status, body) };
             let other = of_another(&request, &answer);
-            assert_eq!(other.is_none(), is_right, "{head}");
+            assert_eq!(other.is_none(), is_right, "{status} {id:?} {body}");
             let Some(other) = other else { continue };
             let Outcome::Wrong { why } = written(Ok(&other)) else { panic!() };
             assert_eq!(why, "0: request C7 got the answer to request c8");
             assert!(matches!(batch(Ok(&other), 2)[..], [Outcome::Wrong { .. }, _]));
         }
         let request = HttpRequest::get("/".to_owned());
-        let answer = HttpAnswer { head: "x-request-id: c8".to_owned(), ..answered(200, "{}") };
+        let answer = HttpAnswer { headers: header("x-request-id", "c8"), ..answered(200, "{}") };
         assert!(of_another(&request, &answer).is_none(), "no id was sent");
     }
 
@@ -389,7 +412,7 @@ mod tests {
         let mut answer = answered(404, r#"{"code":"not_found"}"#);
         let absent = |says_eventual| Outcome::Document { record: None, says_eventual };
         assert_eq!(document(Ok(&answer)), absent(false));
-        answer.head = "http/1.1 404\r\nx-vvm-consistency: eventual".into();
+        answer.headers = header("x-vvm-consistency", "eventual");
         assert_eq!(document(Ok(&answer)), absent(true));
     }
 

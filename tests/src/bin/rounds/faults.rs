@@ -8,6 +8,10 @@ use std::{any::Any, fmt, io, slice, sync::atomic::Ordering, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
+use hyper::{
+    Method,
+    header::{HeaderName, HeaderValue},
+};
 use rustix::process::{Pid, Signal};
 use vvm_tests::{bench::BenchError, processes::KilledServer};
 
@@ -319,9 +323,9 @@ fn set_links(links: &[Link], traffic: Traffic) {
 /// Orders something at the admin endpoint, and returns whether the node obeys. A node that does not
 /// lead cannot.
 async fn is_obeyed(node: &Node, clock: &Clock, path: &str, patience: Duration) -> bool {
-    let headers = vec![("x-vvm-admin", "1".to_owned())];
+    let headers = vec![(HeaderName::from_static("x-vvm-admin"), HeaderValue::from_static("1"))];
     let (path, body) = (path.to_owned(), String::new());
-    let request = HttpRequest { method: "POST", path, headers, body };
+    let request = HttpRequest { method: Method::POST, path, headers, body };
     let answer = api::send(clock, node.admin, &request, patience).await;
     answer.is_ok_and(|answer| answer.status == 202)
 }

@@ -270,6 +270,7 @@ fn partition_event(line: &str) -> Option<(u64, PartitionEvent)> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::HeaderMap;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -279,7 +280,7 @@ mod tests {
     use crate::checks::testing::{FIRST_ID, Scene};
 
     fn answered(body: &str) -> HttpAnswer {
-        HttpAnswer { status: 200, head: String::new(), body: body.to_owned() }
+        HttpAnswer { status: 200, headers: HeaderMap::new(), body: body.to_owned() }
     }
 
     fn doc(id: u64) -> String {

@@ -1,5 +1,9 @@
 //! The requests of clients.
 
+use hyper::{
+    Method,
+    header::{HeaderValue, IF_MATCH},
+};
 use serde_json::{Value, json};
 use shop::http_client::{command_path, workspace_path};
 
@@ -25,7 +29,7 @@ impl Sent {
 }
 
 fn post(path: String, body: &Value) -> HttpRequest {
-    HttpRequest { method: "POST", path, headers: Vec::new(), body: body.to_string() }
+    HttpRequest { method: Method::POST, path, headers: Vec::new(), body: body.to_string() }
 }
 
 /// The `limit` of each list that clients ask for.
@@ -99,23 +103,26 @@ fn json_of(row: &SentRow) -> Value {
 pub(super) fn changed(ws: u64, id: u64, if_match: Option<Version>, value: u64) -> Sent {
     let fields = json!({"name": format!("{value:x}")});
     let body = json!({"fields": fields}).to_string();
-    change(ws, ("PATCH", body), if_match, row(id, ARTICLE, fields))
+    change(ws, (Method::PATCH, body), if_match, row(id, ARTICLE, fields))
 }
 
 pub(super) fn deactivated(ws: u64, id: u64, if_match: Option<Version>) -> Sent {
     let row = SentRow { is_active: Some(false), ..row(id, ARTICLE, json!({})) };
-    change(ws, ("DELETE", String::new()), if_match, row)
+    change(ws, (Method::DELETE, String::new()), if_match, row)
 }
 
 fn change(
     ws: u64,
-    (method, body): (&'static str, String),
+    (method, body): (Method, String),
     if_match: Option<Version>,
     row: SentRow,
 ) -> Sent {
     let id = row.id;
     let path = format!("{}/docs/{ARTICLE}/{id}", workspace_path(ws));
-    let tag = |Version { epoch, offset }| ("if-match", format!("\"{epoch}.{offset}\""));
+    let tag = |Version { epoch, offset }| {
+        let tag = HeaderValue::try_from(format!("\"{epoch}.{offset}\""));
+        (IF_MATCH, tag.expect("a version has no other characters"))
+    };
     let headers = if_match.map(tag).into_iter().collect();
     let request = HttpRequest { method, path, headers, body };
     Sent { request, change: Change::Update { id, if_match }, rows: vec![row] }
