@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 pub use self::{
-    kept_connection::KeptConnection,
+    kept_connection::{KeptConnection, request_bytes},
     node::{BenchBinary, BenchFigures, BenchNode, BenchProcess},
     shop_load::{PARTITIONS, ShopLoad, bill},
 };
@@ -41,7 +41,7 @@ pub struct Sample {
 
 impl Sample {
     /// Runs a number of tasks until the time is over. Each task calls again as soon as its call is
-    /// answered.
+    /// answered. A call gets the number of its task.
     ///
     /// # Errors
     /// The error of the first call that fails, and an error if no call is finished in time.
@@ -49,7 +49,7 @@ impl Sample {
         clock: &Clock,
         tasks: usize,
         span: Duration,
-        call: impl Fn() -> F + Clone + Send + 'static,
+        call: impl Fn(usize) -> F + Clone + Send + 'static,
     ) -> Result<Sample, BenchError>
     where
         F: Future<Output = Result<(), BenchError>> + Send,
@@ -57,13 +57,13 @@ impl Sample {
         let (start, cpu) = (clock.now(), cpu_time());
         let end = start + span;
         let mut running = JoinSet::new();
-        for _ in 0..tasks {
+        for task in 0..tasks {
             let (clock, call) = (clock.clone(), call.clone());
             running.spawn(async move {
                 let mut times = Vec::new();
                 let mut now = clock.now();
                 while now < end {
-                    call().await?;
+                    call(task).await?;
                     let done = clock.now();
                     times.push(done - now);
                     now = done;

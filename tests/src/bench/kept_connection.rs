@@ -59,6 +59,14 @@ impl KeptConnection {
     }
 }
 
+/// The bytes of a request. `headers` are lines with their ends.
+pub fn request_bytes(method: &str, path: &str, headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n");
+    format!("{head}{headers}\r\n{body}").into()
+}
+
 /// The length of the head, if the answer is whole.
 fn whole_answer(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|end| end == b"\r\n\r\n")?;

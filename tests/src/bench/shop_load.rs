@@ -94,7 +94,7 @@ impl ShopLoad {
         let (commands, next) = (Arc::clone(&self.commands), Arc::clone(&self.next));
         let workspaces = self.workspaces;
         let deadline = self.clock.now() + span + Duration::from_secs(30);
-        let call = move || {
+        let call = move |_| {
             let ws = next.fetch_add(1, Ordering::Relaxed) % workspaces;
             let commands = commands[(ws % u64::from(PARTITIONS)) as usize].clone();
             let command = Command::new(WsId(ws), cud.clone(), deadline).with_rows(rows());

@@ -8,7 +8,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use vvm_tests::bench::BenchError;
+use vvm_tests::bench::{BenchError, request_bytes};
 
 use crate::writers::{Sent, WS};
 
@@ -31,8 +31,7 @@ impl BenchFollower {
     pub(crate) async fn open(node: SocketAddr, clock: &Clock) -> Result<BenchFollower, BenchError> {
         let mut stream = TcpStream::connect(node).await?;
         let path = format!("{}/wlog?follow=true&from=end", workspace_path(WS));
-        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(&request_bytes("GET", &path, "", "")).await?;
         let mut follower = BenchFollower { stream, read: Vec::new(), clock: clock.clone() };
         while !follower.read.windows(4).any(|end| end == b"\r\n\r\n") {
             if follower.stream.read_buf(&mut follower.read).await? == 0 {

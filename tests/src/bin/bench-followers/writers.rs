@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::SocketAddr, time::Duration};
 use clock::{Clock, Instant};
 use shop::http_client::command_path;
 use tokio::task::JoinSet;
-use vvm_tests::bench::{BenchError, KeptConnection};
+use vvm_tests::bench::{BenchError, KeptConnection, request_bytes};
 
 /// The workspace that is followed.
 pub(crate) const WS: u64 = 1;
@@ -74,10 +74,5 @@ impl Writers {
 }
 
 fn post(command: &str, id: u64, body: &str) -> Vec<u8> {
-    let (path, length) = (command_path(WS, command), body.len());
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: {id}\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    )
-    .into()
+    request_bytes("POST", &command_path(WS, command), &format!("x-request-id: {id}\r\n"), body)
 }

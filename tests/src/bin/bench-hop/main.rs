@@ -6,12 +6,12 @@
 mod client;
 mod nodes;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::Parser;
 use clock::Clock;
-use tokio::task::JoinSet;
-use vvm_tests::bench::{BenchError, KeptConnection, cpu_time, median};
+use tokio::{sync::Mutex, task::JoinSet};
+use vvm_tests::bench::{BenchError, KeptConnection, Sample};
 
 use self::{
     client::{command, read},
@@ -39,15 +39,6 @@ struct Args {
     rounds: usize,
 }
 
-/// The requests of one round.
-struct Round {
-    per_second: f64,
-    p50: Duration,
-    /// The CPU time of all nodes and clients for one request. It varies less than the rate if other
-    /// programs run.
-    cpu: Duration,
-}
-
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), BenchError> {
     let args = Args::parse();
@@ -66,9 +57,12 @@ async fn main() -> Result<(), BenchError> {
                     }
                 }
             }
-            let [direct, through] = rounds.map(|rounds| medians(&rounds));
+            let [Some(direct), Some(through)] = rounds.map(|rounds| Sample::medians(&rounds))
+            else {
+                return Err("there are no rounds".into());
+            };
             for (way, round) in [("direct", &direct), ("through", &through)] {
-                let Round { per_second, p50, cpu } = round;
+                let Sample { per_second, p50, cpu, .. } = round;
                 let [p50, cpu] =
                     [p50, cpu].map(|time| format!("{:.0} us", time.as_secs_f64() * 1e6));
                 println!("| {name} | {clients} | {way} | {p50} | {per_second:.0} | {cpu} |");
@@ -108,9 +102,11 @@ async fn frozen(args: &Args, clock: &Clock, nodes: &BenchNodes) -> Result<(), Be
         rounds[1].push(measure(clock, nodes.entry, CLIENTS, false, args.span_ms).await?);
         waiting.shutdown().await;
     }
-    let [before, meanwhile] = rounds.map(|rounds| medians(&rounds));
+    let [Some(before), Some(meanwhile)] = rounds.map(|rounds| Sample::medians(&rounds)) else {
+        return Err("there are no rounds".into());
+    };
     let waiting = format!("{} clients wait for it", args.frozen);
-    for (who, Round { per_second, cpu, .. }) in [("none waits", &before), (&waiting, &meanwhile)] {
+    for (who, Sample { per_second, cpu, .. }) in [("none waits", &before), (&waiting, &meanwhile)] {
         println!("| {who} | {per_second:.0} | {:.0} us |", cpu.as_secs_f64() * 1e6);
     }
     let cpu = before.cpu.as_secs_f64() / meanwhile.cpu.as_secs_f64();
@@ -119,51 +115,27 @@ async fn frozen(args: &Args, clock: &Clock, nodes: &BenchNodes) -> Result<(), Be
 }
 
 /// Sends requests from this number of clients until the time is over. Each client has a connection
-/// and a workspace of its own.
+/// and a workspace of its own. The CPU time is that of all nodes and clients.
 async fn measure(
     clock: &Clock,
     at: SocketAddr,
     clients: usize,
     is_read: bool,
     span_ms: u64,
-) -> Result<Round, BenchError> {
-    let (start, cpu) = (clock.now(), cpu_time());
-    let end = start + Duration::from_millis(span_ms);
-    let mut running = JoinSet::new();
+) -> Result<Sample, BenchError> {
+    let mut connected = Vec::new();
     for client in 0..clients as u64 {
-        let clock = clock.clone();
-        running.spawn(async move {
-            let mut connection = KeptConnection::connect(at).await?;
-            let ws = nodes::workspace(client);
-            let request = if is_read { read(ws) } else { command(ws) };
-            let (mut times, mut now) = (Vec::new(), clock.now());
-            while now < end {
-                connection.ask(&request).await?;
-                let done = clock.now();
-                times.push(done - now);
-                now = done;
-            }
-            Ok::<_, BenchError>(times)
-        });
+        let ws = nodes::workspace(client);
+        let request = if is_read { read(ws) } else { command(ws) };
+        connected.push(Mutex::new((KeptConnection::connect(at).await?, request)));
     }
-    let mut times = Vec::new();
-    while let Some(client) = running.join_next().await {
-        times.extend(client??);
-    }
-    let per_second = times.len() as f64 / (clock.now() - start).as_secs_f64();
-    times.sort_unstable();
-    let p50 = *times.get(times.len() / 2).ok_or("no request was answered in time")?;
-    let cpu = (cpu_time() - cpu).div_f64(times.len() as f64);
-    Ok(Round { per_second, p50, cpu })
-}
-
-/// The median of each figure by itself.
-fn medians(rounds: &[Round]) -> Round {
-    let middle =
-        |figure: fn(&Round) -> f64| median(rounds.iter().map(figure).collect()).unwrap_or_default();
-    Round {
-        per_second: middle(|round| round.per_second),
-        p50: Duration::from_secs_f64(middle(|round| round.p50.as_secs_f64())),
-        cpu: Duration::from_secs_f64(middle(|round| round.cpu.as_secs_f64())),
-    }
+    let connected = Arc::new(connected);
+    let call = move |client: usize| {
+        let connected = Arc::clone(&connected);
+        async move {
+            let (connection, request) = &mut *connected[client].lock().await;
+            connection.ask(request).await
+        }
+    };
+    Sample::measure(clock, clients, Duration::from_millis(span_ms), call).await
 }

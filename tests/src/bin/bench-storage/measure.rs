@@ -81,7 +81,7 @@ impl Meter {
         side: &Arc<dyn Side>,
     ) -> Result<Sample, BenchError> {
         let (side, next) = (Arc::clone(side), Arc::clone(&self.next));
-        let call = move || {
+        let call = move |_| {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let n = if op == Op::Get { n % PREFILLED } else { PREFILLED + n };
             let side = Arc::clone(&side);
