@@ -102,8 +102,8 @@ pub(crate) enum Purpose {
 impl Purpose {
     /// Returns the lines of the configuration of a Cassandra server that say when it writes its
     /// commit log to the disk: now and then, as it does by default, or before it acknowledges a
-    /// write. Otherwise a server that is killed may lose the writes that it acknowledged in the last
-    /// moment.
+    /// write. Otherwise a server that is killed may lose the writes that it acknowledged in the
+    /// last moment.
     fn commit_log(self) -> &'static str {
         match self {
             Purpose::Rounds => "commitlog_sync: batch",
@@ -112,8 +112,8 @@ impl Purpose {
     }
 
     /// Returns the options of Java. The servers of tests live for some minutes. The optimizing
-    /// compiler took a quarter of their time of the processors, which suites need, and they answered
-    /// slowly until it was done.
+    /// compiler took a quarter of their time of the processors, which suites need, and they
+    /// answered slowly until it was done.
     fn java_options(self) -> &'static [&'static str] {
         match self {
             Purpose::Tests => &["-XX:TieredStopAtLevel=1"],

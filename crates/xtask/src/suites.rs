@@ -1,11 +1,11 @@
 //! The test binaries of the workspace, in three lanes.
 //!
-//! Most suites wait: for servers, for processes, and for leases that end. Those that use the cluster
-//! of three servers form the first lane, one after another, because some of them suspend or kill its
-//! servers. Other suites that wait are the second lane. The third lane takes the time of the
-//! processors that the others leave: first the suites that only compute and the compilers of other
-//! checks, and then suites that pass on a busy machine too. A suite that measures time runs alone,
-//! when all lanes have ended.
+//! Most suites wait: for servers, for processes, and for leases that end. Those that use the
+//! cluster of three servers form the first lane, one after another, because some of them suspend or
+//! kill its servers. Other suites that wait are the second lane. The third lane takes the time of
+//! the processors that the others leave: first the suites that only compute and the compilers of
+//! other checks, and then suites that pass on a busy machine too. A suite that measures time runs
+//! alone, when all lanes have ended.
 
 use std::{
     path::{Path, PathBuf},

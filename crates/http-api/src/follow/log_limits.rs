@@ -12,11 +12,13 @@ use http_server::{
     limits::{Asker, Full, Limit, LimitRules, Permit},
 };
 
+use super::tail::LARGE_BYTES;
 use crate::limits::{Limits, earlier_reads};
 
 /// The most memory of the large events of one log, in bytes. It counts those that are kept for its
-/// followers, and those that its clients have not received.
-pub(super) const LARGE_BYTES_OF_LOG: usize = 8 << 20;
+/// followers, and those that its clients have not received. At most half of it is kept, so that
+/// followers can read earlier events.
+const LARGE_BYTES_OF_LOG: usize = 2 * LARGE_BYTES;
 
 /// The most reads of earlier events of one log at the same time.
 const READS_OF_LOG: usize = 2;

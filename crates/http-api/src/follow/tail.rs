@@ -6,14 +6,11 @@ use bytes::Bytes;
 use clock::Instant;
 use http_server::event_stream::COPIED_BYTES;
 
-use super::log_limits::LARGE_BYTES_OF_LOG;
-
 /// The most bytes of small events that a log keeps for its followers.
 pub(crate) const TAIL_BYTES: usize = 32 << 10;
 
 /// The most bytes of large events that a log keeps for its followers. The last event may be larger.
-/// This is half of what a log may have, so that its followers can read earlier events.
-const LARGE_BYTES: usize = LARGE_BYTES_OF_LOG / 2;
+pub(super) const LARGE_BYTES: usize = 4 << 20;
 
 /// The time for which a log keeps large events. All followers that wait take an event in this time.
 pub(super) const LARGE_TIME: Duration = Duration::from_secs(5);
