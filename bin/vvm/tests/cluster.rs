@@ -203,7 +203,7 @@ fn cut_off(fixture: &StorageFixture) {
     let (status, answer) =
         request(first.api, "GET", &format!("{}/wlog", workspace_path(1)), &[], "");
     assert_eq!(status, 503, "{answer}");
-    assert!(["storage", "not_leader"].contains(&answer["code"].as_str().unwrap()), "{answer}");
+    assert!(["storage", "not_owner"].contains(&answer["code"].as_str().unwrap()), "{answer}");
     assert_eq!(first.ended().code(), Some(7), "{}", first.log_text());
     assert!(start.elapsed() < LEASE, "it stopped after {:?}", start.elapsed());
     second.until("/readyz", |status| status == 200);
@@ -221,11 +221,11 @@ fn in_turn(fixture: &StorageFixture) {
         let standby = start(fixture, name);
         standby.until("/livez", |status| status == 200);
         let (status, answer) = standby.command(1, "sys.CUD", "{}");
-        assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
+        assert_eq!((status, answer["code"].as_str()), (503, Some("not_owner")), "{answer}");
         assert!(leads(&leader) && !leads(&standby));
         // The standby names the leader as soon as it knows the leader.
         let start = Instant::now();
-        while standby.command(1, "sys.CUD", "{}").1["leader"] != leader.api.to_string() {
+        while standby.command(1, "sys.CUD", "{}").1["owner"] != leader.api.to_string() {
             assert!(start.elapsed() < node::PATIENCE, "it does not know who leads");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -258,7 +258,7 @@ fn two_seats(fixture: &StorageFixture) {
     for ws in 1..=WORKSPACES {
         let other = if has(&first, ws) { &second } else { &first };
         let (status, answer) = other.command(ws, "sys.CUD", "{}");
-        assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
+        assert_eq!((status, answer["code"].as_str()), (503, Some("not_owner")), "{answer}");
     }
     let (_, status) = request(third.admin, "GET", "/status", &[], "");
     let leaders = status["node"]["leaders"].as_object().unwrap();

@@ -643,7 +643,7 @@ fn a_node_with_a_silent_storage_reports_its_state_and_can_be_stopped() {
     assert_eq!(status["node"]["stage"], "opening", "{status}");
     assert_eq!(status["node"]["storage"]["answers"], false, "{status}");
     let (status, answer) = node.command(1, "sys.CUD", "{}");
-    assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
+    assert_eq!((status, answer["code"].as_str()), (503, Some("not_owner")), "{answer}");
     let start = Instant::now();
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0), "{}", node.log_text());

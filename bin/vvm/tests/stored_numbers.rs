@@ -62,6 +62,6 @@ fn a_node_that_does_not_own_the_partition_is_named() {
     let node = NodeProcess::start(folder.path(), &storage);
     node.until("/livez", |status| status == 200);
     let (status, answer) = stored_numbers(&node);
-    assert_eq!((status, &answer["code"]), (503, &"not_leader".into()), "{answer}");
+    assert_eq!((status, &answer["code"]), (503, &"not_owner".into()), "{answer}");
     assert!(answer.to_string().contains("does not own partition 1"), "{answer}");
 }

@@ -2,7 +2,7 @@
 
 use eventlog::{DrawnNumber, Offset, WsId};
 use http_server::{
-    problem::{Answer, NOT_LEADER, ProblemDetails},
+    problem::{Answer, NOT_OWNER, ProblemDetails},
     query::{check_query, parameter, required},
     response::json_response,
 };
@@ -162,7 +162,7 @@ fn problem(error: &RepairError) -> ProblemDetails {
     match error {
         RepairError::NotOwner(_)
         | RepairError::Failed(MarkError::Log(eventlog::Error::LeadershipLost(_))) => {
-            ProblemDetails::unavailable(NOT_LEADER, reason)
+            ProblemDetails::unavailable(NOT_OWNER, reason)
         }
         RepairError::OtherAction(_) => {
             ProblemDetails::new(StatusCode::CONFLICT, "other_action", reason)

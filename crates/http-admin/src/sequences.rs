@@ -1,8 +1,8 @@
-//! The stored numbers of a workspace, as the leader of its partition reads them.
+//! The stored numbers of a workspace, as the owner of its partition reads them.
 
 use http_api::{check_workspace_exists, problem_of_busy, read_problem};
 use http_server::{
-    problem::{Answer, NOT_LEADER, ProblemDetails},
+    problem::{Answer, NOT_OWNER, ProblemDetails},
     query::{check_query, required},
     response::json_response,
 };
@@ -19,7 +19,7 @@ pub(crate) async fn list(node: &Node, query: Option<&str>) -> Answer {
     let app = found_app(node, &name)?;
     let not_owner = |why: NotOwner| {
         let reason = format!("{why}: ask the admin endpoint of its owner");
-        ProblemDetails::unavailable(NOT_LEADER, reason)
+        ProblemDetails::unavailable(NOT_OWNER, reason)
     };
     let partition = app.at(ws).map_err(not_owner)?;
     // Before the log is read, the numbers of an earlier leader may be missing.

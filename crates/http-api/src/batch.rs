@@ -180,7 +180,7 @@ fn with_advice(refused: &Refused, commands: usize) -> Refused {
 
 #[cfg(test)]
 mod tests {
-    use http_server::problem::NOT_LEADER;
+    use http_server::problem::NOT_OWNER;
     use processor::{Answer, Busy};
     use vvm::eventlog::{Epoch, Offset, RecordId};
 
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(BatchState::of(state.code()), Some(state));
             assert!(PROBLEM_CODES.iter().all(|problem| problem.code != state.code()), "{state:?}");
         }
-        assert_eq!(BatchState::of(NOT_LEADER), None);
+        assert_eq!(BatchState::of(NOT_OWNER), None);
     }
 
     /// The client was told that a command of its batch had failed, but an earlier try of the batch

@@ -1,7 +1,7 @@
 //! The owner of a partition, for clients of a node that does not own it. Answers call it the
 //! leader.
 
-use http_server::problem::{NOT_LEADER, ProblemDetails};
+use http_server::problem::{NOT_OWNER, ProblemDetails};
 use vvm::{LocalPartition, NotOwner};
 
 use crate::context::{ApiContext, ApiRequest};
@@ -30,7 +30,7 @@ pub(crate) async fn check_owned(
 }
 
 async fn not_owner(api: &ApiContext, request: &ApiRequest<'_>, why: NotOwner) -> ProblemDetails {
-    let problem = ProblemDetails::unavailable(NOT_LEADER, why.to_string());
+    let problem = ProblemDetails::unavailable(NOT_OWNER, why.to_string());
     with_owner(api, request, problem).await
 }
 
@@ -42,12 +42,12 @@ pub(crate) async fn with_owner(
     problem: ProblemDetails,
 ) -> ProblemDetails {
     // In a cluster the request is forwarded to the owner.
-    if problem.code() != NOT_LEADER || api.forwarder.is_some() {
+    if problem.code() != NOT_OWNER || api.forwarder.is_some() {
         return problem;
     }
     let ApiRequest { app, ws, .. } = *request;
     match api.node.find_owner(app, app.partition_of(ws)).await {
-        Some(owner) => problem.with("leader", owner.to_string()),
+        Some(owner) => problem.with("owner", owner.to_string()),
         None => problem,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http_server::problem::{NO_NUMBER, NOT_LEADER, ProblemDetails, UNKNOWN};
+use http_server::problem::{NO_NUMBER, NOT_OWNER, ProblemDetails, UNKNOWN};
 use hyper::StatusCode;
 use processor::{Busy, Refused, RejectionKind};
 
@@ -18,7 +18,7 @@ pub(crate) fn problem_of(refused: Refused) -> ProblemDetails {
                 Busy::QueueFull { .. } => "queue_full",
                 Busy::Recovering(_) => "recovering",
                 Busy::Violation(_) => "violation",
-                Busy::LeadershipLost(_) => NOT_LEADER,
+                Busy::LeadershipLost(_) => NOT_OWNER,
                 Busy::Failed(_) => "failed",
                 Busy::Stopping => "stopping",
                 Busy::TimedOut => "timed_out",
@@ -85,7 +85,7 @@ mod tests {
             (full(FullQueue::Commands, 600_000), "queue_full", 60),
             (Busy::Recovering(None), "recovering", 1),
             (Busy::Violation(why()), "violation", 1),
-            (Busy::LeadershipLost(why()), "not_leader", 1),
+            (Busy::LeadershipLost(why()), "not_owner", 1),
             (Busy::Failed(why()), "failed", 1),
             (Busy::Stopping, "stopping", 1),
             (Busy::TimedOut, "timed_out", 1),

@@ -43,7 +43,7 @@ impl LogPermits {
     ) -> Result<LogPermits, ProblemDetails> {
         let of_node = forwarder.followers.try_take(principal, 1)?;
         let of_peer = peer.limits.followers.try_take(principal, 1).map_err(|full| {
-            ProblemDetails::from(full).with("leader", owner.advertised.to_string())
+            ProblemDetails::from(full).with("owner", owner.advertised.to_string())
         })?;
         Ok(LogPermits::Followed { of_node, of_peer: Some(of_peer) })
     }

@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use http_server::{
     body::Payload,
     limits::{Asker, Full, Limit, Need, Permit, take},
-    problem::{Answer, NOT_LEADER, ProblemDetails},
+    problem::{Answer, NOT_OWNER, ProblemDetails},
     response::IDEMPOTENCY_KEY,
 };
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
@@ -128,7 +128,7 @@ impl<'f> Placement<'f> {
         match seen.owner {
             None => {
                 let reason = format!("no node owns partition {} now", why.partition);
-                Target::Nobody(ProblemDetails::unavailable(NOT_LEADER, reason))
+                Target::Nobody(ProblemDetails::unavailable(NOT_OWNER, reason))
             }
             Some(owner) if forwarder.node.incarnation() == Some(owner.incarnation) => {
                 let reason = format!("partition {} begins to work", why.partition);
@@ -188,8 +188,8 @@ impl<'f> Placement<'f> {
         let forwarder = self.forwarder;
         let Some(peer) = owner.cluster.and_then(|address| forwarder.peers.peer(address)) else {
             let reason = format!("this node cannot forward requests to {}", owner.advertised);
-            let problem = ProblemDetails::unavailable(NOT_LEADER, reason);
-            return TryEnd::refused_for_good(problem.with("leader", owner.advertised.to_string()));
+            let problem = ProblemDetails::unavailable(NOT_OWNER, reason);
+            return TryEnd::refused_for_good(problem.with("owner", owner.advertised.to_string()));
         };
         let request = self.request;
         match self.way_to(&peer, owner).await {

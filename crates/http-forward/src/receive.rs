@@ -7,7 +7,7 @@
 use http_server::{
     body::Payload,
     limits::{Asker, Permit, held_bytes},
-    problem::{NOT_LEADER, ProblemDetails},
+    problem::{NOT_OWNER, ProblemDetails},
     response::full_body,
 };
 use hyper::{
@@ -89,7 +89,7 @@ impl Forwarder {
         Ok(match is_refused {
             // Only nodes know what 421 means here.
             true if is_misdirected => TryEnd::Refused(Err(ProblemDetails::unavailable(
-                NOT_LEADER,
+                NOT_OWNER,
                 "the owner of the partition is changing",
             ))),
             true => TryEnd::Refused(Ok(answer)),

@@ -6,7 +6,7 @@
 //! only a 503 becomes a 504. The connection breaks while a command runs; the token of the client
 //! ends; the second try gets 401. So the client takes a command for refused that is done.
 
-use http_server::problem::{Answer, MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN};
+use http_server::problem::{Answer, MISDIRECTED, NOT_OWNER, ProblemDetails, UNKNOWN};
 use hyper::StatusCode;
 
 use crate::outcome::BatchState;
@@ -47,7 +47,7 @@ pub(crate) enum NextStep {
 }
 
 /// The codes of problems of requests that were not done, and that another try may do.
-const TRIED_AGAIN: [&str; 4] = [NOT_LEADER, "recovering", "stopping", MISDIRECTED];
+const TRIED_AGAIN: [&str; 4] = [NOT_OWNER, "recovering", "stopping", MISDIRECTED];
 
 /// The codes of problems with which a partition refuses a command with an idempotency key that was
 /// not done before, or names the event of the command. After any other problem it is not known
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn only_requests_that_were_not_done_are_tried_again() {
-        for code in ["not_leader", "recovering", "stopping", "misdirected"] {
+        for code in ["not_owner", "recovering", "stopping", "misdirected"] {
             assert!(is_tried_again(code), "{code}");
         }
         for code in ["queue_full", "timed_out", "storage", "violation", "failed", "unknown"] {

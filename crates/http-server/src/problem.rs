@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use crate::response::{Body, json_response};
 
-/// The code of a problem of a node that does not lead: the request belongs to another node.
-pub const NOT_LEADER: &str = "not_leader";
+/// The code of a problem of a node that does not own the partition of the request.
+pub const NOT_OWNER: &str = "not_owner";
 
 /// The code of a problem of a request that another node forwarded to a node that is not the owner.
 pub const MISDIRECTED: &str = "misdirected";

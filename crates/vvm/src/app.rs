@@ -229,7 +229,7 @@ pub struct LocalPartition<'a> {
 
 impl LocalPartition<'_> {
     /// Checks that a reader may get the rows that were read. A node that stood still may not know
-    /// yet that it no longer leads.
+    /// yet that it no longer owns the partition.
     ///
     /// # Errors
     /// If the rows must not be given.

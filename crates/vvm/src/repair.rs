@@ -131,7 +131,7 @@ pub struct RepairNote {
 /// The reason why a row was not repaired, or is not known to be repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// This node does not lead the partition.
+    /// This node does not own the partition.
     #[error(transparent)]
     NotOwner(#[from] NotOwner),
     /// The row is not repaired.

@@ -48,7 +48,7 @@ const ADMIN: &[(u16, &str)] = &[
     (503, "too_many_backups"),
     (503, "too_many_streams"),
     (503, "too_many_views"),
-    (503, "not_leader"),
+    (503, "not_owner"),
 ];
 
 /// Judges answers.

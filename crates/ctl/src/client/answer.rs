@@ -59,9 +59,9 @@ impl NodeAnswer {
             return Ok(json);
         }
         let mut why = format!("{node} refused the request: {}", self.reason(node));
-        // Only the API names the leader.
-        if let Some(leader) = json["leader"].as_str() {
-            why += &format!(": ask the leader with --node {leader}");
+        // Only the API names the owner.
+        if let Some(owner) = json["owner"].as_str() {
+            why += &format!(": ask the owner with --node {owner}");
         }
         Err(self.refused(node, why))
     }

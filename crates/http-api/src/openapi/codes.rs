@@ -60,7 +60,7 @@ pub(crate) static PROBLEM_CODES: &[ProblemCode] = &[
     of(500, "internal", ProblemOf::App),
     of(500, "not_applied", ProblemOf::Change),
     of(501, "not_implemented", ProblemOf::Nothing),
-    of(503, "not_leader", ProblemOf::App),
+    of(503, "not_owner", ProblemOf::App),
     of(503, "unreachable", ProblemOf::App),
     of(503, "partition_busy", ProblemOf::App),
     of(503, "peer_busy", ProblemOf::App),

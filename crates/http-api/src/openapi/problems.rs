@@ -47,7 +47,7 @@ fn problem(status: u16, codes: &BTreeSet<&str>) -> Json {
                 "type": "array", "items": { "type": "string" },
                 "description": "With the code `not_deployed`: the applications of the node in which the token grants anything.",
             },
-            "leader": text("The address of the owner of the partition, with some codes of 429 and 503."),
+            "owner": text("The address of the owner of the partition, with some codes of 429 and 503."),
             "plogOffset": natural("The offset of the event, with the code `not_applied`."),
         },
         "required": ["type", "title", "status", "code", "reason", "requestId"],

@@ -73,7 +73,7 @@ impl LogLines {
     async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let events = self.events.next(STEP_BYTES).await.map_err(io::Error::other)?;
         if !self.log.may_answer() {
-            return Err(io::Error::other("this node no longer leads the partition"));
+            return Err(io::Error::other("this node no longer owns the partition"));
         }
         let mut lines = Vec::with_capacity(events.iter().map(|event| event.len() + 1).sum());
         for event in &events {

@@ -152,7 +152,7 @@ fn a_principal_leaves_places_for_forwarded_followers_of_others() {
     assert_eq!((refused.status, joe.status), (429, 200));
     let (_, answer) = request(entry.api, "GET", &path, &[("authorization", "Bearer slow")], "");
     let leader = owner.api.to_string();
-    assert_eq!((&answer["code"], &answer["leader"]), (&"rate_limited".into(), &leader.into()));
+    assert_eq!((&answer["code"], &answer["owner"]), (&"rate_limited".into(), &leader.into()));
     drop((joe, slow));
     entry.stop();
     owner.stop();

@@ -155,7 +155,7 @@ fn followers_leave_connections_and_logs_to_others() {
     }
     let refused = entry.ask("GET", &wlog(""), "", "");
     assert_eq!((refused.status, refused.code().as_str()), (503, "too_many_followers"));
-    assert_eq!(refused.json()["leader"], owner.api.to_string());
+    assert_eq!(refused.json()["owner"], owner.api.to_string());
     assert_eq!(Follower::open(owner.api, &wlog(""), &[]).unwrap().status, 200);
     // More requests at the same time than there are connections for requests.
     let (api, path) = (entry.api, format!("{}/wlog", workspace_path(WS)));

@@ -155,7 +155,7 @@ fn an_address_that_another_process_has_answers_nothing() {
     thread::sleep(Duration::from_millis(1_100));
     let start = Instant::now();
     let refused = entry.ask("POST", &command_path(WS, "sys.CUD"), "", ROW);
-    assert_eq!((refused.status, refused.code().as_str()), (503, "not_leader"), "{refused:?}");
+    assert_eq!((refused.status, refused.code().as_str()), (503, "not_owner"), "{refused:?}");
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(600) && waited < Duration::from_secs(2), "{waited:?}");

@@ -112,7 +112,7 @@ fn a_standby_is_alive_and_not_ready_and_has_nothing_to_step_down_from() {
     let _ = standby.end();
 }
 
-/// Only an event that cannot be read is marked, and only by the leader of its partition.
+/// Only an event that cannot be read is marked, and only by the owner of its partition.
 #[test]
 fn an_event_that_can_be_read_is_not_marked() {
     let leader = TestNode::start();
@@ -149,7 +149,7 @@ fn an_event_that_can_be_read_is_not_marked() {
     };
     assert_eq!(remove("&dryRun=true"), (409, "no_row".to_owned()));
     assert_eq!(remove(""), (400, "bad_request".to_owned()), "the digest is missing");
-    assert_eq!(mark(&standby, &event), (503, "not_leader".to_owned()));
+    assert_eq!(mark(&standby, &event), (503, "not_owner".to_owned()));
     leader.stop();
     let _ = standby.end();
 }
@@ -197,7 +197,7 @@ fn the_leader_lists_the_stored_numbers_of_a_workspace() {
     ] {
         assert_eq!(ask(&leader, &path), (expected.0, expected.1.to_owned()), "{path}");
     }
-    assert_eq!(ask(&standby, &path), (503, "not_leader".to_owned()));
+    assert_eq!(ask(&standby, &path), (503, "not_owner".to_owned()));
     leader.stop();
     let _ = standby.end();
 }

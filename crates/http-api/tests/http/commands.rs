@@ -128,8 +128,8 @@ fn a_standby_names_the_leader() {
         ("GET", format!("{}/docs/shop.Article/1", workspace_path(WS))),
     ] {
         let (status, problem) = request(standby.api, method, &path, &[], ROW);
-        assert_eq!((status, &problem["code"]), (503, &"not_leader".into()), "{problem}");
-        assert_eq!(problem["leader"], leader.api.to_string(), "{problem}");
+        assert_eq!((status, &problem["code"]), (503, &"not_owner".into()), "{problem}");
+        assert_eq!(problem["owner"], leader.api.to_string(), "{problem}");
     }
     let named =
         format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 2\r\n\r\n{{}}", standby.api);

@@ -263,8 +263,8 @@ fn a_standby_names_the_leader_of_the_workspace() {
         ("GET", "/order/gaps"),
     ] {
         let (status, problem) = ask(&standby, WS, method, rest, "");
-        assert_eq!((status, &problem["code"]), (503, &json!("not_leader")), "{rest}");
-        assert_eq!(problem["leader"], node.api.to_string(), "{rest}: {problem}");
+        assert_eq!((status, &problem["code"]), (503, &json!("not_owner")), "{rest}");
+        assert_eq!(problem["owner"], node.api.to_string(), "{rest}: {problem}");
     }
     // The leader closes the storage of both.
     node.stop();

@@ -142,6 +142,6 @@ async fn a_node_that_was_suspended_does_not_answer_that_a_record_is_missing() {
     let suspending =
         |inner, is_armed| -> SharedStorage { Arc::new(SuspendingStorage { inner, is_armed }) };
     let node = StallingNode::start(Duration::from_secs(2), PATIENCE, suspending).await;
-    assert_eq!(node.stalled_read(RECORD_PATH).await, (503, "not_leader".to_owned()));
+    assert_eq!(node.stalled_read(RECORD_PATH).await, (503, "not_owner".to_owned()));
     node.launched.shutdown().await.unwrap_err();
 }

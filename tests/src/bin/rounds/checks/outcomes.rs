@@ -8,7 +8,7 @@ use crate::{
 
 /// The codes of 503 that all requests may get.
 const UNAVAILABLE: [&str; 10] = [
-    "not_leader",
+    "not_owner",
     "unreachable",
     "partition_busy",
     "peer_busy",
