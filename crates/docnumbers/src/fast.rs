@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::{
-    context::SeriesContext, meters::SeriesMeters, queues::Place, returns::ReturnState,
+    context::SeriesContext, meters::SeriesMeters, queues::QueuedDraw, returns::ReturnState,
     shared::SharedSeries, state::HeldCounters,
 };
 pub use self::{
@@ -109,13 +109,13 @@ impl Drop for SeriesOwner {
 /// A draw that may wait. It leaves its queue when it ends or is dropped.
 struct WaitingDraw<'a> {
     shared: &'a SharedSeries,
-    place: Option<Place>,
+    queued: Option<QueuedDraw>,
 }
 
 impl Drop for WaitingDraw<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.shared.held().queues.leave(place);
+        if let Some(queued) = self.queued {
+            self.shared.held().queues.leave(queued);
         }
     }
 }
@@ -264,9 +264,9 @@ impl FastSeries {
         mut give: impl FnMut(DocNumber),
     ) -> Result<(), DocNumberError> {
         let shared = self.shared();
-        let mut waiting = WaitingDraw { shared, place: None };
-        let place = &mut waiting.place;
-        let Some(mut task) = shared.try_draw(ws, count, place, &mut give)? else { return Ok(()) };
+        let mut waiting = WaitingDraw { shared, queued: None };
+        let queued = &mut waiting.queued;
+        let Some(mut task) = shared.try_draw(ws, count, queued, &mut give)? else { return Ok(()) };
         let clock = shared.context.rows.clock();
         let since = clock.now();
         let drawn = loop {
@@ -276,7 +276,7 @@ impl FastSeries {
                 Ok(Ok(())) => {}
             }
             // Draws that came before may take the range.
-            match shared.try_draw(ws, count, place, &mut give) {
+            match shared.try_draw(ws, count, queued, &mut give) {
                 Ok(Some(next)) => task = next,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),

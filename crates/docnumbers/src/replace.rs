@@ -49,11 +49,13 @@ fn are_one_division(new: &Template, old: &Template) -> bool {
 /// Whether all texts of the templates have different characters in one place, counted from the
 /// beginning or from the end. People do not hear the case of a letter, so it makes no difference.
 fn are_different(new: &Template, old: &Template) -> bool {
-    let differ = |new: Vec<Place>, old: Vec<Place>| {
+    let differ = |new: Vec<TextChar>, old: Vec<TextChar>| {
         new.into_iter().zip(old).any(|(a, b)| match (a, b) {
-            (Place::Char(a), Place::Char(b)) => !a.to_lowercase().eq(b.to_lowercase()),
-            (Place::Char(c), Place::Digit) | (Place::Digit, Place::Char(c)) => !c.is_numeric(),
-            (Place::Digit, Place::Digit) => false,
+            (TextChar::Char(a), TextChar::Char(b)) => !a.to_lowercase().eq(b.to_lowercase()),
+            (TextChar::Char(c), TextChar::Digit) | (TextChar::Digit, TextChar::Char(c)) => {
+                !c.is_numeric()
+            }
+            (TextChar::Digit, TextChar::Digit) => false,
         })
     };
     differ(known(new.parts().iter(), false), known(old.parts().iter(), false))
@@ -61,22 +63,22 @@ fn are_different(new: &Template, old: &Template) -> bool {
 }
 
 /// A character of all texts of a template.
-enum Place {
+enum TextChar {
     Char(char),
     Digit,
 }
 
 /// The places from one end of the texts up to the first part of variable width. That part has at
 /// least its lowest number of digits. The counter counts as variable.
-fn known<'a>(parts: impl Iterator<Item = &'a Part>, from_the_end: bool) -> Vec<Place> {
+fn known<'a>(parts: impl Iterator<Item = &'a Part>, from_the_end: bool) -> Vec<TextChar> {
     let mut places = Vec::new();
     for part in parts {
         match part {
             Part::Literal(text) if from_the_end => {
-                places.extend(text.chars().rev().map(Place::Char));
+                places.extend(text.chars().rev().map(TextChar::Char));
             }
-            Part::Literal(text) => places.extend(text.chars().map(Place::Char)),
-            _ => places.extend((0..part.digits_min()).map(|_| Place::Digit)),
+            Part::Literal(text) => places.extend(text.chars().map(TextChar::Char)),
+            _ => places.extend((0..part.digits_min()).map(|_| TextChar::Digit)),
         }
         if matches!(part, Part::Counter(_) | Part::Ws(None)) {
             break;

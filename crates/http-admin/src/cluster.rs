@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use serde_json::json;
 use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
 
-use crate::paths::Order;
+use crate::paths::OrderKind;
 
 /// The status of the cluster, as an event: the status without the times that change all the time,
 /// and the whole status as one line.
@@ -34,33 +34,33 @@ pub(crate) fn drain(node: &Node, query: Option<&str>) -> Answer {
 }
 
 /// Gives an order to the cluster.
-pub(crate) async fn order(node: &Node, order: Order, query: Option<&str>) -> Answer {
+pub(crate) async fn order(node: &Node, order: OrderKind, query: Option<&str>) -> Answer {
     order_of(order, query)?.give(node).await.map_err(|error| problem(&error))?;
     Ok(json_response(StatusCode::ACCEPTED, &json!({ "ordered": true })))
 }
 
-fn order_of(order: Order, query: Option<&str>) -> Result<ClusterOrder, ProblemDetails> {
+fn order_of(order: OrderKind, query: Option<&str>) -> Result<ClusterOrder, ProblemDetails> {
     let known: &[&str] = match order {
-        Order::Move => &["app", "partition", "to"],
-        Order::Drain => &["member", "cancel"],
-        Order::Pause | Order::Resume => &[],
+        OrderKind::Move => &["app", "partition", "to"],
+        OrderKind::Drain => &["member", "cancel"],
+        OrderKind::Pause | OrderKind::Resume => &[],
     };
     check_query(known, query)?;
     Ok(match order {
-        Order::Move => {
+        OrderKind::Move => {
             let app = required::<AppName>(query, "app")?.to_string();
             let (partition, to) = (required(query, "partition")?, required(query, "to")?);
             ClusterOrder::Move { app, partition, to }
         }
-        Order::Drain => {
+        OrderKind::Drain => {
             let member = required(query, "member")?;
             match is_cancelled(query)? {
                 true => ClusterOrder::CancelDrain(member),
                 false => ClusterOrder::Drain(member),
             }
         }
-        Order::Pause => ClusterOrder::Pause,
-        Order::Resume => ClusterOrder::Resume,
+        OrderKind::Pause => ClusterOrder::Pause,
+        OrderKind::Resume => ClusterOrder::Resume,
     })
 }
 
@@ -87,29 +87,29 @@ mod tests {
     fn an_order_and_its_parameters_are_read() {
         let id = "000000000000000000000000000000ab";
         let order = |order, query: &str| order_of(order, Some(&query.replace("ID", id))).unwrap();
-        assert_eq!(order(Order::Pause, ""), ClusterOrder::Pause);
-        assert_eq!(order(Order::Resume, ""), ClusterOrder::Resume);
+        assert_eq!(order(OrderKind::Pause, ""), ClusterOrder::Pause);
+        assert_eq!(order(OrderKind::Resume, ""), ClusterOrder::Resume);
         let (app, to) = ("acme/shop".to_owned(), MemberId(0xab));
         assert_eq!(
-            order(Order::Move, "app=acme/shop&partition=7&to=ID"),
+            order(OrderKind::Move, "app=acme/shop&partition=7&to=ID"),
             ClusterOrder::Move { app, partition: 7, to }
         );
-        assert_eq!(order(Order::Drain, "member=ID"), ClusterOrder::Drain(to));
-        assert_eq!(order(Order::Drain, "member=ID&cancel=false"), ClusterOrder::Drain(to));
-        assert_eq!(order(Order::Drain, "member=ID&cancel=true"), ClusterOrder::CancelDrain(to));
+        assert_eq!(order(OrderKind::Drain, "member=ID"), ClusterOrder::Drain(to));
+        assert_eq!(order(OrderKind::Drain, "member=ID&cancel=false"), ClusterOrder::Drain(to));
+        assert_eq!(order(OrderKind::Drain, "member=ID&cancel=true"), ClusterOrder::CancelDrain(to));
     }
 
     #[test]
     fn missing_and_unknown_parameters_are_refused() {
         let id = "000000000000000000000000000000ab";
         for (order, query) in [
-            (Order::Pause, "app=acme/shop"),
-            (Order::Move, "app=acme/shop&partition=7"),
-            (Order::Move, "app=acme&partition=7&to=ID"),
-            (Order::Move, "app=acme/shop&partition=70000&to=ID"),
-            (Order::Move, "app=acme/shop&partition=7&to=10.0.0.1:8822"),
-            (Order::Drain, ""),
-            (Order::Drain, "member=ID&cancel=yes"),
+            (OrderKind::Pause, "app=acme/shop"),
+            (OrderKind::Move, "app=acme/shop&partition=7"),
+            (OrderKind::Move, "app=acme&partition=7&to=ID"),
+            (OrderKind::Move, "app=acme/shop&partition=70000&to=ID"),
+            (OrderKind::Move, "app=acme/shop&partition=7&to=10.0.0.1:8822"),
+            (OrderKind::Drain, ""),
+            (OrderKind::Drain, "member=ID&cancel=yes"),
         ] {
             let refused = order_of(order, Some(&query.replace("ID", id))).unwrap_err();
             assert_eq!(refused.code(), "bad_request", "{order:?}?{query}");

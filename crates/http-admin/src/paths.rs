@@ -31,7 +31,7 @@ pub(crate) enum Shown {
 /// A path that changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Order(Order),
+    Order(OrderKind),
     /// Begins or ends the drain of this node.
     Drain,
     StepDown,
@@ -43,7 +43,7 @@ pub(crate) enum Action {
 
 /// A path that gives an order to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum OrderKind {
     Move,
     Pause,
     Resume,
@@ -61,10 +61,10 @@ pub(crate) static PATHS: [(&str, AdminPath<'static>); 19] = [
     ("/cluster/events", AdminPath::Shown(Shown::ClusterEvents)),
     ("/sequences", AdminPath::Shown(Shown::Sequences)),
     ("/repairs", AdminPath::Shown(Shown::Repairs)),
-    ("/cluster/move", AdminPath::Action(Action::Order(Order::Move))),
-    ("/cluster/pause", AdminPath::Action(Action::Order(Order::Pause))),
-    ("/cluster/resume", AdminPath::Action(Action::Order(Order::Resume))),
-    ("/cluster/drain", AdminPath::Action(Action::Order(Order::Drain))),
+    ("/cluster/move", AdminPath::Action(Action::Order(OrderKind::Move))),
+    ("/cluster/pause", AdminPath::Action(Action::Order(OrderKind::Pause))),
+    ("/cluster/resume", AdminPath::Action(Action::Order(OrderKind::Resume))),
+    ("/cluster/drain", AdminPath::Action(Action::Order(OrderKind::Drain))),
     ("/drain", AdminPath::Action(Action::Drain)),
     ("/step-down", AdminPath::Action(Action::StepDown)),
     ("/repairs/mark", AdminPath::Action(Action::MarkEvent)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::Instant;
-use http_forward::{ForwardMark, PROBLEM, asked_successor, code_of};
+use http_forward::{Envelope, PROBLEM, asked_successor, code_of};
 use http_server::{
     body::Payload,
     check::check,
@@ -51,8 +51,8 @@ impl RequestHandler for PeerEntry {
 impl PeerEntry {
     async fn answer_path(&self, head: &mut RequestHead, body: &mut RequestBody) -> Answer {
         let api = &*self.0;
-        let mark = ForwardMark::read(&head.headers);
-        let left = mark.map(|mark| mark.left).unwrap_or_default();
+        let envelope = Envelope::read(&head.headers);
+        let left = envelope.map(|envelope| envelope.left).unwrap_or_default();
         let until = api.node.clock().now() + left;
         if let Some(successor) = asked_successor(head.path()) {
             return self.answer_successor(successor);
@@ -62,7 +62,7 @@ impl PeerEntry {
         route.name_in(&mut head.span, &head.method, &head.request);
         head.identify(&api.access, api.node.clock()).await?;
         let route = AllowedRoute::of_peer(&api.access, &head.caller, route)?;
-        self.answer_marked(head, mark, route, until, body).await
+        self.answer_addressed(head, envelope, route, until, body).await
     }
 
     /// Answers an owner that is about to give a partition to this node.
@@ -76,30 +76,30 @@ impl PeerEntry {
     }
 
     /// Does a request if it is for this process, in the present epoch of the partition.
-    async fn answer_marked(
+    async fn answer_addressed(
         &self,
         head: &RequestHead,
-        mark: Option<ForwardMark>,
+        envelope: Option<Envelope>,
         route: AllowedRoute<'_>,
         until: Instant,
         body: &mut RequestBody,
     ) -> Answer {
         let api = &*self.0;
         let Route { owner, app, ws, endpoint, operation } = route.into_route();
-        let (Some(app), Some(mark)) = (api.node.app(owner, app), mark) else {
+        let (Some(app), Some(envelope)) = (api.node.app(owner, app), envelope) else {
             return Err(misdirected("the request is not for this node"));
         };
-        if api.node.incarnation() != Some(mark.incarnation)
-            || app.partition_of(ws) != mark.partition
+        if api.node.incarnation() != Some(envelope.incarnation)
+            || app.partition_of(ws) != envelope.partition
         {
             return Err(misdirected("the request is for another process"));
         }
         let request = ApiRequest { head, app, ws, endpoint, operation: &operation, until };
         let epoch = owned(api, &request).await?.epoch();
-        if epoch != mark.epoch.into() {
+        if epoch != envelope.epoch.into() {
             return Err(misdirected(format!(
                 "the request is for epoch {} of partition {}, and the present epoch is {epoch}",
-                mark.epoch, mark.partition,
+                envelope.epoch, envelope.partition,
             )));
         }
         endpoint.check_query(head.query())?;

@@ -5,10 +5,10 @@
 
 mod connection;
 mod connections;
+mod envelope;
 mod forwarder;
 mod limits;
 mod log;
-mod mark;
 mod metrics;
 mod outcome;
 mod peer;
@@ -23,9 +23,9 @@ mod tries;
 mod way;
 
 pub use self::{
+    envelope::{Envelope, PROBLEM},
     forwarder::{ForwardKind, ForwardRequest, Forwarder, ForwarderSettings},
     limits::MostWaiting,
-    mark::{ForwardMark, PROBLEM},
     metrics::ForwardMetrics,
     outcome::{BatchState, code_of},
     peers::Peers,

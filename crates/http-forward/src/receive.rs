@@ -17,8 +17,8 @@ use hyper::{
 
 use crate::{
     connection::PeerFailure,
+    envelope::PROBLEM,
     forwarder::{ForwardKind, ForwardRequest, Forwarder},
-    mark::PROBLEM,
     peer_body::PeerBody,
     tries::{TryEnd, is_tried_again},
     way::Way,

@@ -23,8 +23,8 @@ use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
 use crate::{
     connection::PeerFailure,
+    envelope::Envelope,
     forwarder::{ForwardRequest, Forwarder},
-    mark::ForwardMark,
     peer::Peer,
     tries::TryEnd,
     way::Way,
@@ -83,13 +83,13 @@ impl Forwarder {
                 return Err(late());
             }
             // 2. The owner, which gets the time that is left now.
-            let mark = ForwardMark {
+            let envelope = Envelope {
                 incarnation: owner.incarnation,
                 partition: request.partition(),
                 epoch: seen.epoch,
                 left: request.until - self.node.clock().now(),
             };
-            let mut sent = request_of(request, payload.bytes(), peer, mark);
+            let mut sent = request_of(request, payload.bytes(), peer, envelope);
             span.write(sent.headers_mut());
             let answer =
                 peer.ask(held.connection.take(), sent, way.can_be_sent_twice, &is_sent).await?;
@@ -172,7 +172,7 @@ fn request_of(
     request: &ForwardRequest<'_>,
     body: Bytes,
     peer: &Peer,
-    mark: ForwardMark,
+    envelope: Envelope,
 ) -> Request<Full<Bytes>> {
     let head = request.head;
     let mut headers = HeaderMap::with_capacity(16);
@@ -185,7 +185,7 @@ fn request_of(
     if let Ok(id) = HeaderValue::from_str(&head.request) {
         headers.insert(REQUEST_ID, id);
     }
-    mark.write(&mut headers);
+    envelope.write(&mut headers);
     let mut sent = Request::new(Full::new(body));
     *sent.method_mut() = head.method.clone();
     *sent.headers_mut() = headers;

@@ -21,22 +21,22 @@ pub(crate) struct Queues {
 
 /// The place of a draw in the queue of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuedDraw {
     pub(crate) counter: CounterName,
     number: u64,
 }
 
 impl Queues {
     /// Adds a draw of `count` values after the others.
-    pub(crate) fn join(&mut self, counter: CounterName, count: u64) -> Place {
+    pub(crate) fn join(&mut self, counter: CounterName, count: u64) -> QueuedDraw {
         let number = self.next;
         self.next += 1;
         self.queues.entry(counter).or_default().insert(number, count);
-        Place { counter, number }
+        QueuedDraw { counter, number }
     }
 
     /// Removes a draw that has its values, or that no longer waits.
-    pub(crate) fn leave(&mut self, Place { counter, number }: Place) {
+    pub(crate) fn leave(&mut self, QueuedDraw { counter, number }: QueuedDraw) {
         let Some(queue) = self.queues.get_mut(&counter) else { return };
         queue.remove(&number);
         if queue.is_empty() {
@@ -44,19 +44,24 @@ impl Queues {
         }
     }
 
-    /// The number of values that other draws get before the draw at `place`, if `unissued` values
+    /// The number of values that other draws get before the draw at `queued`, if `unissued` values
     /// are held.
     ///
     /// A draw without a place does not wait yet. It may take values that are too few for the first
     /// draw of the queue.
-    pub(crate) fn before(&self, counter: CounterName, place: Option<Place>, unissued: u64) -> u64 {
+    pub(crate) fn before(
+        &self,
+        counter: CounterName,
+        queued: Option<QueuedDraw>,
+        unissued: u64,
+    ) -> u64 {
         // Usually no draw waits, and then a draw does not look for its counter.
         if self.queues.is_empty() {
             return 0;
         }
         let Some(queue) = self.queues.get(&counter) else { return 0 };
-        match place {
-            Some(place) => queue.range(..place.number).map(|(_, count)| count).sum(),
+        match queued {
+            Some(queued) => queue.range(..queued.number).map(|(_, count)| count).sum(),
             None if is_enough_for_first(queue, unissued) => queue.values().sum(),
             None => 0,
         }
@@ -97,7 +102,7 @@ mod tests {
         assert_eq!((new(99), new(100)), (0, 103));
         let missing = |unissued| queues.missing(counter, unissued);
         assert_eq!((missing(99), missing(100), missing(500)), (103, 3, 0));
-        let before = |place| queues.before(counter, Some(place), 50);
+        let before = |queued| queues.before(counter, Some(queued), 50);
         assert_eq!((before(first), before(second)), (0, 100));
         queues.leave(first);
         assert_eq!((queues.before(counter, Some(second), 50), queues.missing(counter, 2)), (0, 3));

@@ -16,7 +16,7 @@ use super::{
     context::SeriesContext,
     counter::{CounterName, RowsTask},
     give_back::GivenUp,
-    queues::Place,
+    queues::QueuedDraw,
     state::HeldCounters,
 };
 use crate::{DayText, DocNumber, WsId};
@@ -76,7 +76,7 @@ impl SharedSeries {
         self: &Arc<Self>,
         ws: WsId,
         count: u32,
-        place: &mut Option<Place>,
+        queued: &mut Option<QueuedDraw>,
         give: &mut impl FnMut(DocNumber),
     ) -> Result<Option<RowsTask>, DocNumberError> {
         let (context, count) = (&self.context, u64::from(count));
@@ -85,13 +85,13 @@ impl SharedSeries {
         let held = &mut *guard;
         let name = self.begin(held, ws)?;
         // The period may have ended.
-        if let Some(other) = place.take_if(|place| place.counter != name) {
+        if let Some(other) = queued.take_if(|queued| queued.counter != name) {
             held.queues.leave(other);
         }
         loop {
-            if let Some(left) = held.draw(name, *place, ws, count, step, &mut *give)? {
-                if let Some(place) = place.take() {
-                    held.queues.leave(place);
+            if let Some(left) = held.draw(name, *queued, ws, count, step, &mut *give)? {
+                if let Some(queued) = queued.take() {
+                    held.queues.leave(queued);
                 }
                 if left < settings.refill_below {
                     self.refill_ahead(held, name);
@@ -104,7 +104,7 @@ impl SharedSeries {
             if let Some(day) = held.day() {
                 let _ = day.number(ws, context.series.definition().start)?;
             }
-            place.get_or_insert_with(|| held.queues.join(name, count));
+            queued.get_or_insert_with(|| held.queues.join(name, count));
             if held.find(name).is_some() {
                 return self.refill(held, name).map(Some);
             }

@@ -8,7 +8,7 @@ use lru::LruCache;
 use super::{
     counter::{CounterName, HeldCounter, RowsState, RowsTask},
     give_back::GivenUp,
-    queues::{Place, Queues},
+    queues::{QueuedDraw, Queues},
     reserve::KnownRows,
 };
 use crate::{DayText, DocNumber, RenderError, Series, WsId};
@@ -138,7 +138,7 @@ impl HeldCounters {
     pub(crate) fn draw(
         &mut self,
         name: CounterName,
-        place: Option<Place>,
+        queued: Option<QueuedDraw>,
         ws: WsId,
         count: u64,
         step: u64,
@@ -147,7 +147,7 @@ impl HeldCounters {
         let HeldCounters { day, held, queues, unissued: all_unissued, .. } = self;
         let (Some(day), Some(counter)) = (day, held.get_mut(&name)) else { return Ok(None) };
         let unissued = counter.ranges.unissued(step);
-        if unissued < queues.before(name, place, unissued) + count {
+        if unissued < queues.before(name, queued, unissued) + count {
             return Ok(None);
         }
         for (_, value) in (0..count).zip(counter.ranges.counters(step)) {

@@ -19,7 +19,7 @@ use vvm::{
 };
 
 use super::{
-    list_query::{ListOrder, ListQuery},
+    list_query::{ListDirection, ListQuery},
     record::read_problem,
     steps::ReadSteps,
 };
@@ -73,8 +73,8 @@ pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> +
         steps: ReadSteps::default(),
     };
     match query.order {
-        ListOrder::Ascending => page.read_upwards(last, read).await,
-        ListOrder::Descending => page.read_downwards(last, read).await,
+        ListDirection::Ascending => page.read_upwards(last, read).await,
+        ListDirection::Descending => page.read_downwards(last, read).await,
     }
     .map_err(read_problem)?;
     Ok(ListedDocs { is_nothing: page.count == 0 && page.next.is_none(), json: page.into_json() })

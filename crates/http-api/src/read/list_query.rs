@@ -20,7 +20,7 @@ pub(crate) struct ListQuery {
     pub(super) table: QName,
     pub(super) filter: DocFilter,
     pub(super) shown: ShownFields,
-    pub(super) order: ListOrder,
+    pub(super) order: ListDirection,
     /// The id behind which the answer begins, in the order of the list.
     pub(super) after: Option<u64>,
     pub(super) limit: usize,
@@ -28,19 +28,19 @@ pub(crate) struct ListQuery {
 
 /// The order of a list: by id, upwards or downwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum ListOrder {
+pub(super) enum ListDirection {
     #[default]
     Ascending,
     Descending,
 }
 
-impl FromStr for ListOrder {
+impl FromStr for ListDirection {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<ListOrder, &'static str> {
+    fn from_str(text: &str) -> Result<ListDirection, &'static str> {
         match text {
-            "id" => Ok(ListOrder::Ascending),
-            "-id" => Ok(ListOrder::Descending),
+            "id" => Ok(ListDirection::Ascending),
+            "-id" => Ok(ListDirection::Descending),
             _ => Err("a list has the order `id` or `-id`"),
         }
     }

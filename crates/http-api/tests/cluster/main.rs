@@ -5,10 +5,10 @@
 mod access;
 mod batches;
 mod cuts;
+mod envelopes;
 mod follow;
 mod forwarding;
 mod frozen;
-mod marks;
 mod moves;
 mod shares;
 mod spans;

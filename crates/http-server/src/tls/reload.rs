@@ -15,7 +15,7 @@ pub(super) struct Reloads {
 
 /// An order that the task obeys now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReloadOrder(u64);
+pub(super) struct ReloadRequest(u64);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Answer {
@@ -47,15 +47,15 @@ impl Reloads {
     ///
     /// # Cancel safety
     /// Safe: the order stays until it is answered.
-    pub(super) async fn next(&self) -> ReloadOrder {
+    pub(super) async fn next(&self) -> ReloadRequest {
         let mut orders = self.ordered.subscribe();
         let answered = self.answered.borrow().order;
         // The sender lives as long as this future.
         let order = orders.wait_for(|order| *order > answered).await;
-        ReloadOrder(order.map_or(answered, |order| *order))
+        ReloadRequest(order.map_or(answered, |order| *order))
     }
 
-    pub(super) fn answer(&self, ReloadOrder(order): ReloadOrder, is_usable: bool) {
+    pub(super) fn answer(&self, ReloadRequest(order): ReloadRequest, is_usable: bool) {
         self.answered.send_replace(Answer { order, is_usable });
     }
 }

@@ -1,6 +1,6 @@
-//! The mark of a forwarded request: for which owner and partition it is, and its time.
+//! The envelope of a forwarded request: for which owner and partition it is, and its time.
 //!
-//! The owner refuses a request whose mark does not name the owner itself, in the present epoch of
+//! The owner refuses a request whose envelope does not name the owner itself, in the present epoch of
 //! the partition. An incarnation belongs to one process of one cluster. So a process that took over
 //! the address of another one, even of another cluster, refuses the request.
 
@@ -17,9 +17,9 @@ const DEADLINE_MS: HeaderName = HeaderName::from_static("x-vvm-deadline-ms");
 /// The header with the code of a problem, in answers to other nodes.
 pub const PROBLEM: HeaderName = HeaderName::from_static("x-vvm-problem");
 
-/// The mark of a forwarded request.
+/// The envelope of a forwarded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForwardMark {
+pub struct Envelope {
     /// The owner, as the sender saw it.
     pub incarnation: Incarnation,
     /// The partition of the request.
@@ -30,8 +30,8 @@ pub struct ForwardMark {
     pub left: Duration,
 }
 
-impl ForwardMark {
-    /// Writes the mark.
+impl Envelope {
+    /// Writes the envelope.
     pub fn write(&self, headers: &mut HeaderMap) {
         let millis = u64::try_from(self.left.as_millis()).unwrap_or(u64::MAX);
         if let Ok(incarnation) = HeaderValue::try_from(self.incarnation.to_string()) {
@@ -42,10 +42,10 @@ impl ForwardMark {
         headers.insert(DEADLINE_MS, millis.into());
     }
 
-    /// Reads the mark. `None` if a part is missing or makes no sense.
-    pub fn read(headers: &HeaderMap) -> Option<ForwardMark> {
+    /// Reads the envelope. `None` if a part is missing or makes no sense.
+    pub fn read(headers: &HeaderMap) -> Option<Envelope> {
         let text = |name| headers.get(name)?.to_str().ok();
-        Some(ForwardMark {
+        Some(Envelope {
             incarnation: Incarnation(u128::from_str_radix(text(INCARNATION)?, 16).ok()?),
             partition: text(PARTITION)?.parse().ok()?,
             epoch: OwnerEpoch(text(EPOCH)?.parse().ok()?),
@@ -60,21 +60,21 @@ mod tests {
 
     #[test]
     fn a_mark_is_read_as_it_was_written() {
-        let mark = ForwardMark {
+        let envelope = Envelope {
             incarnation: Incarnation(0xabc << 100),
             partition: 7,
             epoch: OwnerEpoch(9),
             left: Duration::from_millis(1_500),
         };
         let mut headers = HeaderMap::new();
-        mark.write(&mut headers);
-        assert_eq!(ForwardMark::read(&headers), Some(mark));
+        envelope.write(&mut headers);
+        assert_eq!(Envelope::read(&headers), Some(envelope));
         for name in [INCARNATION, PARTITION, EPOCH, DEADLINE_MS] {
             let mut other = headers.clone();
             other.insert(name.clone(), HeaderValue::from_static("x"));
-            assert_eq!(ForwardMark::read(&other), None, "{name}");
+            assert_eq!(Envelope::read(&other), None, "{name}");
             other.remove(&name);
-            assert_eq!(ForwardMark::read(&other), None, "{name}");
+            assert_eq!(Envelope::read(&other), None, "{name}");
         }
     }
 }

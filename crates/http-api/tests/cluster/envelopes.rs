@@ -1,20 +1,22 @@
-//! The marks of forwarded requests: a node does only what is meant for it.
+//! The envelopes of forwarded requests: a node does only what is meant for it.
 
 use http_api::vvm::eventlog::WsId;
 use shop::http_client::{command_path, logged};
 
 use crate::support::{Answer, ClusterNode, NodeOptions, ROW, TestCluster, WS, ask};
 
-/// The marks of a request for the workspace, with changes.
-fn marked(node: &ClusterNode, change: impl Fn(&mut [String; 4])) -> Answer {
+/// The envelope of a request for the workspace, with changes.
+fn addressed(node: &ClusterNode, change: impl Fn(&mut [String; 4])) -> Answer {
     let incarnation = node.launched.node().incarnation().unwrap();
     let app = node.launched.node().app("demo", "shop").unwrap();
     let epoch = app.at(WsId(WS)).unwrap().epoch().0;
-    let mut marks = [incarnation.to_string(), "1".to_owned(), epoch.to_string(), "5000".to_owned()];
-    change(&mut marks);
+    let mut fields =
+        [incarnation.to_string(), "1".to_owned(), epoch.to_string(), "5000".to_owned()];
+    change(&mut fields);
     let names = ["incarnation", "partition", "epoch", "deadline-ms"];
-    let marks = names.iter().zip(&marks).filter(|(_, mark)| !mark.is_empty());
-    let headers: String = marks.map(|(name, mark)| format!("x-vvm-{name}: {mark}\r\n")).collect();
+    let fields = names.iter().zip(&fields).filter(|(_, field)| !field.is_empty());
+    let headers: String =
+        fields.map(|(name, field)| format!("x-vvm-{name}: {field}\r\n")).collect();
     ask(node.cluster, "POST", &command_path(WS, "sys.CUD"), &headers, ROW)
 }
 
@@ -22,34 +24,34 @@ fn marked(node: &ClusterNode, change: impl Fn(&mut [String; 4])) -> Answer {
 fn a_request_for_another_process_or_epoch_is_refused() {
     let cluster = TestCluster::new();
     let owner = cluster.owner(NodeOptions::default());
-    assert_eq!(marked(&owner, |_| {}).status, 200);
+    assert_eq!(addressed(&owner, |_| {}).status, 200);
     let events = logged(owner.api, WS).len();
     type Change = fn(&mut [String; 4]);
     let changes: [Change; 9] = [
-        |marks| marks[0] = format!("{:032x}", 7),
-        |marks| marks[1] = "2".to_owned(),
-        |marks| marks[2] = "2".to_owned(),
-        |marks| marks[2] = "0".to_owned(),
-        |marks| marks[0].clear(),
-        |marks| marks[1].clear(),
-        |marks| marks[2].clear(),
-        |marks| marks[3].clear(),
-        |marks| marks.fill(String::new()),
+        |fields| fields[0] = format!("{:032x}", 7),
+        |fields| fields[1] = "2".to_owned(),
+        |fields| fields[2] = "2".to_owned(),
+        |fields| fields[2] = "0".to_owned(),
+        |fields| fields[0].clear(),
+        |fields| fields[1].clear(),
+        |fields| fields[2].clear(),
+        |fields| fields[3].clear(),
+        |fields| fields.fill(String::new()),
     ];
     for (at, change) in changes.into_iter().enumerate() {
-        let refused = marked(&owner, change);
+        let refused = addressed(&owner, change);
         assert_eq!((refused.status, refused.code().as_str()), (421, "misdirected"), "{at}");
         assert_eq!(refused.header("x-vvm-problem"), Some("misdirected"));
     }
     assert_eq!(logged(owner.api, WS).len(), events, "nothing was done");
     // The time of the sender counts.
-    let late = marked(&owner, |marks| marks[3] = "0".to_owned());
+    let late = addressed(&owner, |fields| fields[3] = "0".to_owned());
     assert_eq!(late.status, 503, "{late:?}");
     owner.stop();
 }
 
 #[test]
-fn the_marks_of_a_client_mean_nothing() {
+fn the_envelope_of_a_client_means_nothing() {
     let (owner, entry) = TestCluster::owner_and_entry(None);
     let headers = format!(
         "x-vvm-incarnation: {:032x}\r\nx-vvm-partition: 7\r\nx-vvm-epoch: 9\r\nx-vvm-deadline-ms: 0\r\n",
