@@ -1,10 +1,10 @@
 //! `cargo xtask rounds`: rounds of faults on real nodes, with servers of their own.
 
-mod order;
+mod command;
 
 use std::{process::Command, thread, time::Duration};
 
-use self::order::Order;
+use self::command::RoundsCommand;
 use crate::{
     bench, cargo,
     defects::{self, Defect},
@@ -19,16 +19,16 @@ const USUAL: &str = "cassandra";
 /// Does what the arguments ask for. A wrong `--defect` is refused before anything is built. The
 /// program refuses other wrong arguments.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    match Order::of(arguments, defects::known()?)? {
-        Order::Help => {
-            print!("{}", order::HELP);
+    match RoundsCommand::of(arguments, defects::known()?)? {
+        RoundsCommand::Help => {
+            print!("{}", command::HELP);
             Ok(())
         }
-        Order::Check(file) => {
+        RoundsCommand::Check(file) => {
             process::run(bench::built_beside_the_binary("rounds")?.arg("check").args(file))
         }
-        Order::Run { defect: None, arguments } => run_on_servers(None, &arguments, |_| {}),
-        Order::Run { defect: Some(defect), arguments } => find(&defect, &arguments),
+        RoundsCommand::Run { defect: None, arguments } => run_on_servers(None, &arguments, |_| {}),
+        RoundsCommand::Run { defect: Some(defect), arguments } => find(&defect, &arguments),
     }
 }
 

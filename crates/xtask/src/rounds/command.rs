@@ -46,7 +46,7 @@ work, and 2 after wrong usage.
 
 /// What the arguments ask for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum RoundsCommand {
     Help,
     /// Checks a history again, with these arguments.
     Check(Vec<String>),
@@ -57,22 +57,22 @@ pub(super) enum Order {
     },
 }
 
-impl Order {
+impl RoundsCommand {
     /// Reads the arguments.
     ///
     /// # Errors
     /// A defect that is not known, and options that exclude each other.
-    pub(super) fn of(arguments: &[String], known: Vec<Defect>) -> Result<Order> {
+    pub(super) fn of(arguments: &[String], known: Vec<Defect>) -> Result<RoundsCommand> {
         if arguments.iter().any(|argument| matches!(&**argument, "--help" | "-h")) {
-            return Ok(Order::Help);
+            return Ok(RoundsCommand::Help);
         }
         let names = known.iter().map(|defect| &*defect.name).collect::<Vec<_>>().join(", ");
         let wrong = |why: String| Error::Usage(format!("{why}. The defects are {names}"));
         let (named, rest) = split(arguments);
         let is_check = rest.first().is_some_and(|first| first == "check");
         let name = match &named[..] {
-            [] if is_check => return Ok(Order::Check(rest[1..].to_vec())),
-            [] => return Ok(Order::Run { defect: None, arguments: rest }),
+            [] if is_check => return Ok(RoundsCommand::Check(rest[1..].to_vec())),
+            [] => return Ok(RoundsCommand::Run { defect: None, arguments: rest }),
             [name] => name.as_deref().filter(|name| !name.is_empty() && !name.starts_with('-')),
             _ => return Err(wrong(format!("a run has one {DEFECT}"))),
         };
@@ -87,7 +87,7 @@ impl Order {
         let defect = known.iter().find(|defect| defect.name == name);
         let defect = defect.ok_or_else(|| wrong(format!("there is no defect `{name}`")))?.clone();
         let arguments = if rest.is_empty() { defect.arguments.clone() } else { rest };
-        Ok(Order::Run { defect: Some(defect), arguments })
+        Ok(RoundsCommand::Run { defect: Some(defect), arguments })
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
             .to_vec()
     }
 
-    fn order(line: &str) -> Result<Order> {
+    fn command(line: &str) -> Result<RoundsCommand> {
         let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Order::of(&arguments, known())
+        RoundsCommand::of(&arguments, known())
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
             "check history.jsonl --defect hole",
             "--defect hole check history.jsonl",
         ] {
-            let error = order(line).unwrap_err();
+            let error = command(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
             assert!(error.to_string().ends_with("The defects are hole, twice"), "{error}");
         }
@@ -154,25 +154,32 @@ mod tests {
     #[test]
     fn the_program_does_not_get_the_defect() {
         for line in ["--seed 1 --defect hole --level 0", "--seed 1 --defect=hole --level 0"] {
-            let Order::Run { defect, arguments } = order(line).unwrap() else { panic!("{line}") };
+            let RoundsCommand::Run { defect, arguments } = command(line).unwrap() else {
+                panic!("{line}")
+            };
             assert_eq!(defect, Some(known().remove(0)));
             assert_eq!(arguments, ["--seed", "1", "--level", "0"]);
         }
-        let Order::Run { arguments, .. } = order("--defect hole").unwrap() else { panic!() };
+        let RoundsCommand::Run { arguments, .. } = command("--defect hole").unwrap() else {
+            panic!()
+        };
         assert_eq!(arguments, ["--seed", "7"], "those of the list");
     }
 
     #[test]
     fn other_runs_and_checks_have_no_defect() {
         let arguments = vec!["--vvm".to_owned(), "vvm".to_owned()];
-        assert_eq!(order("--vvm vvm").unwrap(), Order::Run { defect: None, arguments });
-        assert_eq!(order("check a.jsonl").unwrap(), Order::Check(vec!["a.jsonl".to_owned()]));
+        assert_eq!(command("--vvm vvm").unwrap(), RoundsCommand::Run { defect: None, arguments });
+        assert_eq!(
+            command("check a.jsonl").unwrap(),
+            RoundsCommand::Check(vec!["a.jsonl".to_owned()])
+        );
     }
 
     #[test]
     fn the_help_has_all_options_and_needs_no_program() {
         for line in ["--help", "-h", "--storage redb --help", "check --help", "--defect --help"] {
-            assert_eq!(order(line).unwrap(), Order::Help, "{line}");
+            assert_eq!(command(line).unwrap(), RoundsCommand::Help, "{line}");
         }
         assert!(HELP.contains("check FILE"));
         let text = include_str!("../../../../docs/testing.md");
