@@ -68,7 +68,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     if let StorageTarget::Redb(redb) = &target {
         findings.push(disk::sync(&clock, redb.path.parent(), settings.lease.call_timeout));
     }
-    findings.extend(storage::check(&clock, &config, &target, (&settings, &apps)).await);
+    findings.extend(storage::check(&clock, &config, &target, &settings, &apps).await);
     findings
 }
 

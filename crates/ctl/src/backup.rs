@@ -92,7 +92,7 @@ pub(crate) async fn run_backup(
         written.map_err(|error| not_copied(&config, &path, &error))?;
     } else {
         let node = &node.admin_target(admin, &connection)?;
-        receive(node, (&mut file, &path), &bar).await?;
+        receive(node, &mut file, &path, &bar).await?;
     }
     bar.set_message("verifying");
     let report = file.publish(|file| {
@@ -131,7 +131,8 @@ pub(crate) fn run_restore(
 /// Writes the backup that a node sends.
 async fn receive(
     node: &NodeTarget,
-    (file, path): (&mut NewFile, &Path),
+    file: &mut NewFile,
+    path: &Path,
     bar: &ProgressBar,
 ) -> Result<(), CommandError> {
     let mut answer =

@@ -42,7 +42,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     }
     let progress = Arc::new(BenchProgress::new(clock.clone()));
     let start = clock.now();
-    let mut outcome = send((&args, &clock), &load, &progress, &mut signals, start).await?;
+    let mut outcome = send(&args, &clock, &load, &progress, &mut signals, start).await?;
     progress.note_pause();
     let (took, sent) = (clock.now() - start, std::mem::take(&mut outcome.sent));
     // The measurements are printed also if the logs cannot be checked.
@@ -63,7 +63,8 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
 
 /// Runs the clients until their time is over, or a signal stops them.
 async fn send(
-    (args, clock): (&BenchArgs, &Clock),
+    args: &BenchArgs,
+    clock: &Clock,
     load: &Arc<RequestLoad>,
     progress: &Arc<BenchProgress>,
     signals: &mut Signals,

@@ -203,9 +203,9 @@ async fn with_driver(
     let deadline = clock.now() + OPEN_TIME;
     let imported = import(&system, app, source, &checked, clock, deadline).await;
     let ImportReport { events } = imported.map_err(|error| match error {
-        ImportError::Unfinished(error) => not_finished(target, (args, path, app), &error),
+        ImportError::Unfinished(error) => not_finished(target, args, path, app, &error),
         ImportError::System(error @ sysvvm::Error::Importing { .. }) => {
-            let advice = removal_advice((args, path, app));
+            let advice = removal_advice(args, path, app);
             CommandError::config(format!(
                 "the import into {target} failed: {error}\n  wait for it, {advice}"
             ))
@@ -245,7 +245,7 @@ fn not_read(path: &Path, error: &StreamError) -> CommandError {
 
 /// The commands that repeat or drop an import, for the same storage and the same application. A
 /// command without the option of the storage would import into the usual redb file.
-fn removal_advice((args, path, app): (&ImportArgs, &Path, &AppName)) -> String {
+fn removal_advice(args: &ImportArgs, path: &Path, app: &AppName) -> String {
     let StorageArgs { storage, config } = &args.storage;
     let mut options = format!(" --app {app}");
     if let Some(storage) = storage {
@@ -273,10 +273,12 @@ fn shell_word(text: &str) -> String {
 /// The error of an import that has begun.
 fn not_finished(
     target: &StorageTarget,
-    (args, path, app): (&ImportArgs, &Path, &AppName),
+    args: &ImportArgs,
+    path: &Path,
+    app: &AppName,
     error: &UnfinishedImport,
 ) -> CommandError {
-    let advice = removal_advice((args, path, app));
+    let advice = removal_advice(args, path, app);
     let why = match error {
         UnfinishedImport::Stream(_) | UnfinishedImport::Changed => in_file(path, error),
         error => format!("the import into {target} failed: {}", with_causes(error)),

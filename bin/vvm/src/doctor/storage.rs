@@ -26,7 +26,8 @@ pub(super) async fn check(
     clock: &Clock,
     config: &VvmConfig,
     target: &StorageTarget,
-    (settings, apps): (&NodeSettings, &[AppSettings]),
+    settings: &NodeSettings,
+    apps: &[AppSettings],
 ) -> Vec<Finding> {
     match target {
         StorageTarget::Mem => {
