@@ -232,26 +232,26 @@ impl Applier {
                     writes = left.writes;
                     conflict_error = conflict_error.or(left.conflict_error);
                     if !left.is_explained {
-                        drop(
-                            self.calls
-                                .wait_to_retry(&mut pause, until, unexplained_refusal())
-                                .await?,
-                        );
+                        let error = unexplained_refusal();
+                        if !self.calls.may_try_again(&mut pause, until, &error).await {
+                            return Err(error.into());
+                        }
                         was_retried = true;
                     }
                 }
-                Err(error) => match self.calls.wait_to_retry(&mut pause, until, error).await {
-                    Ok(error) => {
-                        was_retried = true;
-                        if error.kind() == ErrorKind::OutcomeUnknown {
-                            unanswered = Some(error);
-                        }
+                Err(error) => {
+                    if !self.calls.may_try_again(&mut pause, until, &error).await {
+                        let error = Error::from(error);
+                        return Err(match unanswered {
+                            Some(unanswered) if error.is_lasting() => unanswered.into(),
+                            _ => error,
+                        });
                     }
-                    Err(error) if error.is_lasting() => {
-                        return Err(unanswered.map_or(error, Error::from));
+                    was_retried = true;
+                    if error.kind() == ErrorKind::OutcomeUnknown {
+                        unanswered = Some(error);
                     }
-                    Err(error) => return Err(error),
-                },
+                }
             }
         }
         if was_retried {

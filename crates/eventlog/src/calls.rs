@@ -137,7 +137,9 @@ impl Calls {
                 }
                 Err(error) => {
                     pause = self.note_failed_part(at_once, part, start, pause);
-                    drop(self.wait_to_retry(&mut pause, until, error).await?);
+                    if !self.may_try_again(&mut pause, until, &error).await {
+                        return Err(error.into());
+                    }
                     was_retried = true;
                 }
             }
@@ -183,13 +185,14 @@ impl Calls {
                 }
                 Err(error) => {
                     pause = self.note_failed_part(at_once, part, start, pause);
-                    match self.wait_to_retry(&mut pause, until, error).await {
-                        Ok(error) => failed = Some(error),
-                        Err(error) if error.is_lasting() => {
-                            return Err(failed.map_or(error, Into::into));
-                        }
-                        Err(error) => return Err(error),
+                    if !self.may_try_again(&mut pause, until, &error).await {
+                        let error = Error::from(error);
+                        return Err(match failed {
+                            Some(unanswered) if error.is_lasting() => unanswered.into(),
+                            _ => error,
+                        });
                     }
+                    failed = Some(error);
                 }
             }
         }
@@ -243,13 +246,13 @@ impl Calls {
                     return Ok(());
                 }
                 Err(error) => {
-                    match self.wait_to_retry(&mut pause, Instant::FAR_FUTURE, error).await {
-                        Ok(error) => failed = Some(error),
-                        Err(Error::Storage(error)) if failed.is_some() => {
-                            return Err(Error::Unknown(error));
-                        }
-                        Err(error) => return Err(error),
+                    if !self.may_try_again(&mut pause, Instant::FAR_FUTURE, &error).await {
+                        return Err(match Error::from(error) {
+                            Error::Storage(error) if failed.is_some() => Error::Unknown(error),
+                            error => error,
+                        });
                     }
+                    failed = Some(error);
                 }
             }
         }
@@ -308,25 +311,25 @@ impl Calls {
         }
     }
 
-    /// Waits before the same call is made again, and returns the error of the last attempt. Fails
-    /// with this error if another attempt is useless or comes too late: when `until` has passed and
-    /// the last part was done longer than `apply_for` ago.
-    pub(crate) async fn wait_to_retry(
+    /// Waits before a call that failed is made again. Returns `false` at once if another attempt is
+    /// useless or comes too late: when `until` has passed and the last part was done longer than
+    /// `apply_for` ago.
+    pub(crate) async fn may_try_again(
         &self,
         pause: &mut Duration,
         until: Instant,
-        error: istorage::Error,
-    ) -> Result<istorage::Error> {
+        error: &istorage::Error,
+    ) -> bool {
         let done_at = *lock(&self.parts.done_at);
         let until = done_at.map_or(until, |at| until.max(at + self.settings.apply_for));
         let is_retryable =
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
         if !is_retryable || self.clock.now() + *pause >= until {
-            return Err(error.into());
+            return false;
         }
         self.set_last_error(Some(error.to_string()));
         self.clock.sleep(*pause).await;
         *pause = (*pause * 2).min(MAX_PAUSE);
-        Ok(error)
+        true
     }
 }

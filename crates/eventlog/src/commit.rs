@@ -143,6 +143,7 @@ impl LogWriter {
         conflicts: &[Conflict],
         was_unknown: bool,
     ) -> Result<Refusal> {
+        // 1. The rows that refused the write. If none is of the log, the row of the first event.
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
             .iter()
             .filter_map(|Conflict { op, actual }| Some((writes.conditional(*op)?, actual.as_ref())))
@@ -157,6 +158,7 @@ impl LogWriter {
                 self.calls.get(first.row).await.map_err(|error| unsettled(error, was_unknown))?;
             in_plog.extend(read.as_ref().map(|there| (first, Some(there))));
         }
+        // 2. The rows of the log show whether an earlier attempt has landed.
         if in_plog.iter().any(|(write, there)| *there == Some(&write.after)) {
             return Ok(Refusal::WasWritten);
         }
@@ -170,6 +172,7 @@ impl LogWriter {
                 Ok(_) | Err(_) => {}
             }
         }
+        // 3. So do the other rows. What is left is in the way, or a stray that may be replaced.
         if others.iter().any(|(write, there)| write.is_written_as(*there)) {
             return Ok(Refusal::WasWritten);
         }

@@ -181,11 +181,13 @@ impl GroupRunner {
         &mut self,
         mut transaction: Transaction<'_>,
     ) -> Result<NextStep, StopReason> {
+        // 1. The handlers run, and make the events of the group.
         let start = self.partition.clock.now();
         self.form(&mut transaction).await;
         self.group.fence(&self.partition, &mut transaction);
         self.note_damage_met();
         self.shared.meters.ran(self.partition.clock.now() - start);
+        // 2. The events and what follows from them are written.
         let formed = self.partition.clock.now();
         let span = GroupSpan::of(self.group.spans(), start, &self.name, &self.partition.clock);
         let outcome = self.write().await;
@@ -200,6 +202,7 @@ impl GroupRunner {
         if self.waiting.is_empty() && self.queue.is_empty() {
             self.pace.forget();
         }
+        // 3. The numbers are stored with the next flush, or all that is not applied is read again.
         let unexpected_event = self.group.unexpected_event;
         let is_done =
             outcome.commit_error.is_none() && outcome.applied.is_ok() && unexpected_event.is_none();
@@ -208,6 +211,7 @@ impl GroupRunner {
         } else {
             transaction.actualize();
         }
+        // 4. Readers see what was applied.
         if outcome.committed > 0 && outcome.applied.is_ok() {
             // The answers follow after this line. A client that reads the log right after its
             // answer finds its event, even if later events of the group failed.
@@ -230,6 +234,7 @@ impl GroupRunner {
             self.set(Status::Recovering(None));
             self.partition.search_to = unexpected_event.unwrap_or(Offset(0));
         }
+        // 5. The clients get their answers.
         let PartitionContext { application, kinds, .. } = &mut self.partition;
         self.group.update_rows(application.declarations(), kinds, &self.waiting, is_done);
         let log = &self.partition.log;
@@ -242,6 +247,7 @@ impl GroupRunner {
         if is_done {
             return Ok(if is_unread { NextStep::CheckReads } else { NextStep::Group });
         }
+        // 6. A failure decides how the partition goes on.
         let WriteOutcome { applied, commit_error, .. } = outcome;
         for error in [applied.err(), commit_error].into_iter().flatten() {
             warn!(partition = self.name, error = with_causes(&error), "group write failed");
