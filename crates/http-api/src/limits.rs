@@ -53,7 +53,7 @@ impl Limits {
         let plain = |most| limit(LimitRules { most, ..LimitRules::default() });
         let connections = settings.limits.connections;
         // Requests of one principal that wait for memory leave connections to others.
-        let waiting = connections / 4;
+        let waiting = (connections / 4).max(1);
         // A principal can always send one body.
         let of_body = ShareRules { least: settings.limits.body_bytes, waiting };
         let bodies = LimitRules::memory("bodies", settings.bodies_bytes);

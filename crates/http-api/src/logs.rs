@@ -26,9 +26,11 @@ pub(crate) async fn read(api: &ApiContext, request: &ApiRequest<'_>, name: LogNa
         true => follow_log(api, request, &partition, name).await,
         false => {
             let (clock, limits, query) = (api.node.clock(), &api.limits, request.query());
-            let who = head.asker(api.deadline(request), clock.now());
-            let log = limits.logs.take(who, 1).await?;
-            let memory = limits.answers.small.take(who.half(clock.now()), READ_BYTES).await?;
+            let deadline = api.deadline(request);
+            let log = limits.logs.take(head.asker(deadline, clock.now()), 1).await?;
+            // A log that another node sends on has a moment of its own for each share.
+            let who = api.half_asker(head, deadline);
+            let memory = limits.answers.small.take(who, READ_BYTES).await?;
             let (permits, end) = ([log, memory], head.token_end);
             read::send_log(clock, &limits.turns, &partition, name, query, permits, end).await
         }

@@ -66,6 +66,14 @@ pub(crate) struct PeerLimits {
     pub(crate) questions: Arc<Limit>,
 }
 
+/// The reason of a refused read. Only reads have principals here.
+fn reads_of(of: &str, most: usize, of_one: &str) -> String {
+    format!(
+        "this node does at most {most} reads{of_one} {of} at the same time: send the request again \
+         later"
+    )
+}
+
 /// The limits of all partitions, by the number of the application and of the partition.
 #[derive(Debug)]
 pub(crate) struct AllPartitions {
@@ -115,7 +123,8 @@ impl PartitionLimits {
             most: TRIES,
             share: Some(ShareRules { least: 1, waiting: most.requests }),
             code: "partition_busy",
-            of: "reads of this partition",
+            of: "of this partition",
+            reason: reads_of,
             ..LimitRules::default()
         };
         PartitionLimits {
@@ -149,7 +158,8 @@ impl PeerLimits {
                 most: CONNECTIONS,
                 share: Some(ShareRules { least: 1, waiting: 2 * most.requests }),
                 code: "peer_busy",
-                of: "reads at the owner of this partition",
+                of: "at the owner of this partition",
+                reason: reads_of,
                 ..LimitRules::default()
             }),
             questions: limit(LimitRules::default()),

@@ -144,43 +144,35 @@ impl<'f> Placement<'f> {
             NextStep::Answer(answer) => return Some(answer),
             NextStep::Again(answer) => answer,
         };
-        let Placement { forwarder, request, .. } = *self;
-        if forwarder.node.clock().now() >= request.until {
+        let Placement { forwarder, request, seen, pause, .. } = *self;
+        let clock = forwarder.node.clock();
+        let began = clock.now();
+        if began >= request.until {
             return Some(last);
         }
         // The last answer ends with this try, and may have the memory of the body.
-        let counted = forwarder.bodies.take_again(request.head, payload);
-        if let Err(problem) = counted.and(self.park(payload.size()).await) {
+        if let Err(problem) = forwarder.bodies.take_again(request.head, payload) {
             return Some(self.tries.settled(Err(problem), None));
         }
-        if !self.wait().await {
-            return Some(last);
+        let parked = forwarder.metrics.park();
+        match self.park(payload.size()).await {
+            Ok(()) => {}
+            Err(full) if full.is_late() => return Some(last),
+            Err(full) => return Some(self.tries.settled(Err(full.into()), None)),
         }
-        forwarder.metrics.retries.increment(1);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        None
-    }
-
-    /// Waits before the next try. Returns false if the time of the request is over.
-    async fn wait(&mut self) -> bool {
-        let Placement { forwarder, request, seen, pause, .. } = *self;
-        let clock = forwarder.node.clock();
-        let (_counted, began) = (forwarder.metrics.park(), clock.now());
-        if self.held.tries.is_none() {
-            let who = Asker::new(request.asker_on_way(began).principal(), request.until);
-            self.held.tries = self.limits().tries.take(who, 1).await.ok();
-            if self.held.tries.is_none() {
-                return false;
-            }
-        }
-        let now = clock.now();
         // The request may have waited long for its turn, so the owner is looked up again.
-        if now < began + pause {
+        if clock.now() < began + pause {
             let until = request.until.min(began + pause);
             forwarder.node.owner_changed(request.app, request.partition(), seen, until).await;
             clock.sleep_until(began + LEAST_PAUSE).await;
         }
-        clock.now() < request.until
+        if clock.now() >= request.until {
+            return Some(last);
+        }
+        drop(parked);
+        forwarder.metrics.retries.increment(1);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        None
     }
 
     /// Tries a request at the owner of its partition.
@@ -245,14 +237,16 @@ impl<'f> Placement<'f> {
         limit.take(who, units).await
     }
 
-    /// Counts the request among those that wait for the partition.
-    async fn park(&mut self, bytes: usize) -> Result<(), ProblemDetails> {
+    /// Counts the request among those that wait for the partition, until its turn to be tried again.
+    async fn park(&mut self, bytes: usize) -> Result<(), Full> {
+        let who = self.request.asker_on_way(self.forwarder.node.clock().now());
         let (limits, held) = (self.limits(), &mut self.held);
         let needs = &mut [
             Need { limit: &limits.requests, units: 1, held: &mut held.requests },
             Need { limit: &limits.bytes, units: bytes, held: &mut held.bytes },
+            Need { limit: &limits.tries, units: 1, held: &mut held.tries },
         ];
-        Ok(take(Asker::nobody(self.request.until), needs).await?)
+        take(who, needs).await
     }
 
     /// The limits of the partition.

@@ -74,7 +74,8 @@ impl Forwarder {
         let bytes = if request.is_read() && !is_refused {
             let now = self.node.clock().now();
             // Whoever waits here holds a connection, and draws that wait for one hold memory.
-            let asker = Asker::new(head.principal(), request.until).moment(now);
+            let asker = Asker::new(head.principal(), request.until);
+            let asker = asker.half(now).moment(now);
             match self.answers.of(bytes).take(asker, bytes).await {
                 Ok(memory) => held_bytes(body.collect().await?, memory),
                 Err(full) => return Ok(TryEnd::refused_for_good(full.into())),

@@ -225,14 +225,17 @@ impl Limit {
         who: Asker<'_>,
         units: usize,
     ) -> Result<Permit, Full> {
+        let units = self.acquire(who, units).await;
+        self.permit(share, units)
+    }
+
+    async fn acquire(&self, who: Asker<'_>, units: usize) -> Option<OwnedSemaphorePermit> {
         let units = permits(units, self.rules.most);
-        let taken = if self.rules.waits {
-            let taken = Arc::clone(&self.free).acquire_many_owned(units);
-            self.clock.timeout_at(who.until, taken).await.ok().and_then(Result::ok)
-        } else {
-            try_acquire(&self.free, units)
-        };
-        self.permit(share, taken)
+        if !self.rules.waits {
+            return try_acquire(&self.free, units);
+        }
+        let units = Arc::clone(&self.free).acquire_many_owned(units);
+        self.clock.timeout_at(who.until, units).await.ok().and_then(Result::ok)
     }
 
     fn permit(
@@ -277,9 +280,26 @@ impl Permit {
         self.units.num_permits()
     }
 
-    /// Whether the units are of the share of a principal.
-    pub(super) fn has_share(&self) -> bool {
+    /// Gives the units back, and keeps the share of the principal. Returns whether there is one.
+    pub(super) fn keep_only_share(&mut self) -> bool {
+        self.of.show(self.units(), 0);
+        drop(self.units.split(self.units()));
         self.share.is_some()
+    }
+
+    /// Takes the units again, if the permit has only its share.
+    pub(super) async fn take_units_again(
+        &mut self,
+        who: Asker<'_>,
+        units: usize,
+    ) -> Result<(), Full> {
+        if self.units() == 0 {
+            let units = self.of.acquire(who, units).await;
+            let units = units.ok_or_else(|| self.of.full(Whose::All))?;
+            self.of.show(0, units.num_permits());
+            self.units.merge(units);
+        }
+        Ok(())
     }
 
     /// Changes the number of units. Leaves it as it is if there are not enough free units at once.

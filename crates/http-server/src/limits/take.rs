@@ -15,13 +15,19 @@ pub struct Need<'n> {
     pub held: &'n mut Option<Permit>,
 }
 
-/// Takes what a request does not hold yet, in the order of the needs. What was taken stays held
-/// also if the next limit refuses, or if this future is dropped.
+/// Takes what a request does not hold yet, in the order of the needs. What was taken stays held even
+/// if the next limit refuses, or if this future is dropped.
 ///
 /// Invariant: the request has its principal's share of all these limits before it waits for units
-/// of all, and it waits for those in order. While it waits for a share it holds no units without
-/// one, because its principal may hold the share for long, and all others would wait for these
-/// units. So requests wait in no circle, if all of them name their needs in the same order.
+/// of all, and it waits for those in order. While it waits for a share it holds no units, because
+/// its principal may hold the share for long, and all others would wait for these units. It keeps
+/// the shares that it has: only requests of its own principal wait for those. So requests wait in
+/// no circle, if all of them name their needs in the same order.
+///
+/// A simpler version keeps the units for which the request has a share. Two principals read from a
+/// partition without an owner, and hold all its tries; the owner comes; both wait for their shares
+/// of the connections, which they use for other partitions; so all other requests for the partition
+/// wait for a try, and nobody is on the way to its owner.
 ///
 /// # Errors
 /// If a limit refuses the request.
@@ -37,7 +43,7 @@ pub async fn take(who: Asker<'_>, needs: &mut [Need<'_>]) -> Result<(), Full> {
                 Ok(share) => share,
                 Err(_) => {
                     for Need { held, .. } in &mut *needs {
-                        held.take_if(|permit| !permit.has_share());
+                        held.take_if(|permit| !permit.keep_only_share());
                     }
                     limit.share(who, units).await?
                 }
@@ -46,8 +52,9 @@ pub async fn take(who: Asker<'_>, needs: &mut [Need<'_>]) -> Result<(), Full> {
     }
     // 2. The units.
     for (Need { limit, units, held }, share) in needs.iter_mut().zip(shares) {
-        if held.is_none() {
-            **held = Some(limit.units(share, who, *units).await?);
+        match held {
+            Some(permit) => permit.take_units_again(who, *units).await?,
+            None => **held = Some(limit.units(share, who, *units).await?),
         }
     }
     Ok(())

@@ -19,9 +19,11 @@ use crate::limits::{LimitRules, ShareRules};
 const SEEDS: u64 = 50;
 const STEPS: usize = 300;
 
-/// The units of each limit, as of the way between nodes: requests, tries, connections.
-const MOST: [usize; 3] = [12, 6, 5];
-const OF_ONE: [usize; 3] = [12, 3, 2];
+/// The units of each limit, as of the way between nodes: requests, tries of two partitions,
+/// connections.
+const MOST: [usize; 4] = [12, 6, 6, 5];
+const OF_ONE: [usize; 4] = [12, 3, 3, 2];
+const CONNECTIONS: usize = 3;
 
 /// The way in which requests take the limits.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +31,8 @@ enum Way {
     Right,
     /// The units of each limit are taken before the share of the next one.
     UnitsBeforeShares,
+    /// A request that waits for a share keeps the units that it has.
+    UnitsAreKept,
     /// Every other request names the limits in another order.
     TwoOrders,
     /// The share of a principal is not given back.
@@ -40,13 +44,18 @@ enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waits,
+    /// It has a try, and waits for an owner without a connection.
+    Parked,
     Works,
     Ended,
 }
 
-/// A request: its principal, the end of its wait, and what it does now.
+/// A request: its principal, the limit of the tries of its partition, whether it is parked first, the
+/// end of its wait, and what it does now.
 struct Request {
     principal: Option<&'static str>,
+    tries: usize,
+    is_parked_first: bool,
     until: Instant,
     state: Rc<Cell<State>>,
     future: Pin<Box<dyn Future<Output = ()>>>,
@@ -75,7 +84,7 @@ struct Simulation {
     way: Way,
     manual: ManualClock,
     clock: Clock,
-    limits: [Arc<Limit>; 3],
+    limits: [Arc<Limit>; 4],
     /// All that have not ended, in the order in which they came.
     requests: Vec<Request>,
     begun: usize,
@@ -91,7 +100,7 @@ impl Simulation {
             let waits = at > 0;
             Limit::new(LimitRules { most: MOST[at], share, waits, ..LimitRules::default() }, &clock)
         };
-        let limits = [limit(0), limit(1), limit(2)];
+        let limits = [0, 1, 2, CONNECTIONS].map(limit);
         Simulation { way, manual, clock, limits, requests: Vec::new(), begun: 0 }
     }
 
@@ -103,6 +112,8 @@ impl Simulation {
         let principal = [None, Some("slow"), Some("slow"), Some("other")][self.below(4) as usize];
         let wait = Duration::from_millis(self.below(2_000));
         let work = Duration::from_millis(1 + self.below(200));
+        let (tries, is_parked_first) = (1 + self.below(2) as usize, self.below(3) == 0);
+        let pause = Duration::from_millis(self.below(100));
         let (until, state) = (self.clock.now() + wait, Rc::new(Cell::new(State::Waits)));
         let (way, number, shown) = (self.way, self.begun, Rc::clone(&state));
         let (limits, clock) = (self.limits.clone(), self.clock.clone());
@@ -111,14 +122,24 @@ impl Simulation {
             let asked = if matches!(way, Way::NoShares) { None } else { principal };
             let who = Asker::new(asked, until);
             let mut held = [None, None, None];
-            let needs = held.iter_mut().zip(&limits);
+            let needed = [0, tries, CONNECTIONS].map(|at| &limits[at]);
+            let needs = held.iter_mut().zip(needed);
             let mut needs: Vec<_> =
                 needs.map(|(held, limit)| Need { limit, units: 1, held }).collect();
+            if is_parked_first {
+                if take(who, &mut needs[..2]).await.is_err() {
+                    return;
+                }
+                shown.set(State::Parked);
+                clock.sleep(pause).await;
+                shown.set(State::Waits);
+            }
             if matches!(way, Way::TwoOrders) && number.is_multiple_of(2) {
                 needs.swap(1, 2);
             }
             let taken = match way {
                 Way::UnitsBeforeShares => one_after_the_other(who, &mut needs).await,
+                Way::UnitsAreKept if is_parked_first => take(who, &mut needs[2..]).await,
                 _ => take(who, &mut needs).await,
             };
             if taken.is_ok() {
@@ -126,10 +147,11 @@ impl Simulation {
                 clock.sleep(work).await;
             }
             if matches!(way, Way::ShareIsKept) {
-                std::mem::forget(limits[1].try_share(principal, 1));
+                std::mem::forget(limits[tries].try_share(principal, 1));
             }
         });
-        self.requests.push(Request { principal, until, state, future });
+        let request = Request { principal, tries, is_parked_first, until, state, future };
+        self.requests.push(request);
     }
 
     /// Lets all requests go on, until none of them can.
@@ -142,13 +164,15 @@ impl Simulation {
             one.state.get() != before
         };
         while self.requests.iter_mut().any(goes_on) {}
-        // Those of one principal are served in the order in which they came.
+        // Those of one principal in one partition are served in the order in which they came.
         for (at, one) in self.requests.iter().enumerate() {
             let has_entered = one.works() && begun[at] == State::Waits;
             let is_passed = |earlier: &Request| {
-                earlier.principal == one.principal && earlier.state.get() == State::Waits
+                (earlier.principal, earlier.tries) == (one.principal, one.tries)
+                    && earlier.state.get() == State::Waits
+                    && !earlier.is_parked_first
             };
-            if has_entered && self.requests[..at].iter().any(is_passed) {
+            if has_entered && !one.is_parked_first && self.requests[..at].iter().any(is_passed) {
                 return Err(format!("a request of {:?} passed another one", one.principal));
             }
         }
@@ -166,23 +190,26 @@ impl Simulation {
             }
         }
         for (principal, [waiting, working]) in &alive {
-            if principal.is_some() && *working > OF_ONE[2] {
+            if principal.is_some() && *working > OF_ONE[CONNECTIONS] {
                 return Err(format!("{principal:?} has more than its share: {working}"));
             }
             let all: usize = alive.values().map(|[_, working]| working).sum();
-            if all == 0 && *waiting > 0 {
+            let parked = self.requests.iter().any(|one| one.state.get() == State::Parked);
+            if all == 0 && *waiting > 0 && !parked {
                 return Err(format!("{waiting} of {principal:?} wait, and nobody works"));
             }
         }
-        // Who waits for its share holds nothing that others wait for.
-        let may_hold = |(principal, [waiting, working]): (&Option<_>, &[usize; 2])| match principal
-        {
-            Some(_) => (waiting + working).min(OF_ONE[1]),
-            None => waiting + working,
-        };
-        let (free, may_hold) = (self.free(0), alive.iter().map(may_hold).sum::<usize>());
-        if MOST[0] - free > may_hold {
-            return Err(format!("{} requests hold units, not {may_hold}", MOST[0] - free));
+        // Who waits for its share holds nothing that others wait for: only who waits for a
+        // connection of all has a try meanwhile.
+        for tries in [1, 2] {
+            let taken = MOST[tries] - self.free(tries);
+            let has_try = |one: &&Request| {
+                one.tries == tries && [State::Parked, State::Works].contains(&one.state.get())
+            };
+            let used = self.requests.iter().filter(has_try).count();
+            if taken > used && self.free(CONNECTIONS) > 0 {
+                return Err(format!("{taken} have a try, {used} use it, and connections are free"));
+            }
         }
         Ok(())
     }
@@ -201,6 +228,12 @@ impl Simulation {
             }
             self.manual.advance(Duration::from_millis(self.below(40)));
             self.settle()?;
+            // The client of a request goes away.
+            if self.below(10) == 0 && !self.requests.is_empty() {
+                let at = self.below(self.requests.len() as u64) as usize;
+                drop(self.requests.remove(at));
+                self.settle()?;
+            }
         }
         while !self.requests.is_empty() {
             self.manual.advance(Duration::from_millis(50));
@@ -238,7 +271,9 @@ fn requests_take_limits_in_order_and_leave_the_rest_to_others() {
 
 #[test]
 fn wrong_ways_to_take_limits_are_found() {
-    for way in [Way::UnitsBeforeShares, Way::TwoOrders, Way::ShareIsKept, Way::NoShares] {
+    for way in
+        [Way::UnitsBeforeShares, Way::UnitsAreKept, Way::TwoOrders, Way::ShareIsKept, Way::NoShares]
+    {
         let found = found(way);
         assert!(found.is_some(), "{way:?}");
         println!("{}", found.unwrap_or_default());
