@@ -39,9 +39,8 @@ const COMPUTING: [(&str, &str); 7] = [
 const PATIENT: [(&str, &str); 3] =
     [("vvm-cli", "export"), ("vvm-cli", "levels"), ("vvm-cli", "packaging")];
 
-/// The suites that use the cluster of three servers, in a long round at least. The last one kills
-/// all of these servers.
-const ON_CLUSTER: [(&str, &str); 11] = [
+/// The suites that use the cluster of three servers, in a long round at least.
+const ON_CLUSTER: [(&str, &str); 10] = [
     ("vvm-cli", "cluster"),
     ("vvm-tests", "commands"),
     ("vvm-tests", "storage"),
@@ -52,17 +51,18 @@ const ON_CLUSTER: [(&str, &str); 11] = [
     ("vvm-tests", "event_sequencer"),
     ("vvm-tests", "start_together"),
     ("vvm-tests", "cluster_loss"),
-    ("vvm-tests", "only_replica"),
 ];
 
 /// The suites that run alone. On a busy machine they would measure the load: the pause of a client
 /// of `one_of_three_servers` was longer than allowed while compilers ran, and never without them.
-/// The others need the time of both processors anyway.
-const ALONE: [(&str, &str); 4] = [
+/// The others need the time of both processors anyway. The last one kills all servers of the
+/// cluster.
+const ALONE: [(&str, &str); 5] = [
     ("http-api", "http"),
     ("http-api", "cluster"),
     ("vvm-cli", "fuzz"),
     ("vvm-tests", "one_of_three_servers"),
+    ("vvm-tests", "only_replica"),
 ];
 
 /// All suites that are not in the second lane.

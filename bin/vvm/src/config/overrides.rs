@@ -160,7 +160,9 @@ pub(super) fn is_secret(key: &str) -> bool {
 
 /// Whether a text may contain a secret. A URL may have a password in front of an `@`.
 pub(super) fn names_secret(text: &str) -> bool {
-    SECRETS.iter().any(|key| text.contains(key)) || text.contains('@')
+    let is_key = |at: usize, key: &str| !text[at + key.len()..].starts_with("_file");
+    let names = |key: &&str| text.match_indices(*key).any(|(at, key)| is_key(at, key));
+    SECRETS.iter().any(names) || text.contains('@')
 }
 
 /// A URL without the name and the password before its host.

@@ -161,11 +161,13 @@ fn line_and_column(text: &str, at: usize) -> [usize; 2] {
     [1 + before.matches('\n').count(), column]
 }
 
-/// Returns the text of a syntax error: with the wrong line, unless the file may contain a secret. A
-/// secret may have several lines, and only the first one names it.
+/// Returns the text of a syntax error: with the wrong line, unless this line or one before it may
+/// name a secret. A secret may have several lines, and only the first one names it.
 fn syntax_error(mut error: toml::de::Error, text: &str) -> String {
-    let [line, column] = line_and_column(text, error.span().map_or(0, |span| span.start));
-    if names_secret(text) {
+    let at = error.span().map_or(0, |span| span.start).min(text.len());
+    let [line, column] = line_and_column(text, at);
+    let end = text.bytes().skip(at).position(|byte| byte == b'\n').map_or(text.len(), |to| at + to);
+    if names_secret(text.get(..end).unwrap_or(text)) {
         return format!("line {line}, column {column}: {}", error.message());
     }
     error.set_input(Some(text));

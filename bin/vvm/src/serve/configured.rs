@@ -1,6 +1,9 @@
 //! The configuration of a node, for the node itself and for operators' commands.
 
-use std::path::Path;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
+};
 
 use ctl::{CommandError, NamedStorage, NodeConfiguration, client::NodeAddress};
 use eventlog::TrustLevel;
@@ -38,7 +41,7 @@ fn admin() -> Result<NodeAddress, CommandError> {
     let mut overrides = environment()?;
     // Variables of other sections may need settings from the file.
     overrides.retain(|one| one.path.first().is_some_and(|section| section == "admin"));
-    Ok(VvmConfig::read(None, &overrides)?.admin.listen.into())
+    Ok(reached_at(VvmConfig::read(None, &overrides)?.admin.listen).into())
 }
 
 fn storage(file: Option<&Path>) -> Result<NamedStorage, CommandError> {
@@ -55,4 +58,14 @@ fn settings(file: Option<&Path>, level: TrustLevel) -> Result<NodeSettings, Comm
 
 fn of_file(file: Option<&Path>) -> Result<VvmConfig, CommandError> {
     configuration(&ServeArgs { config: file.map(Path::to_owned), ..ServeArgs::default() })
+}
+
+/// The address where this machine reaches a port: a node may listen on all addresses.
+fn reached_at(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
 }

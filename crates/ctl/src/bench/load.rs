@@ -102,7 +102,9 @@ impl RequestLoad {
     /// Makes the workspaces. Workspaces that exist stay as they are.
     pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), CommandError> {
         let node = self.working_node(clock).await?;
-        let connected = NodeClient::connect(node).await;
+        let connected = NodeClient::connect(node);
+        let connected = clock.timeout_at(clock.now() + ANSWER_TIMEOUT, connected).await;
+        let connected = connected.map_err(|late| node.unreachable(late))?;
         let mut client = connected.map_err(|error| node.unreachable(error))?;
         for ws in 1..=u64::from(self.workspaces) {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clock::Clock;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, Response,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
@@ -88,7 +88,7 @@ impl NodeClient {
     }
 
     /// Sends one request on a connection of its own, and waits for the beginning of the answer. The
-    /// body of an answer 200 comes in pieces. Any other answer is read to its end.
+    /// body of a successful answer comes in pieces. Any other answer is read to its end.
     ///
     /// # Errors
     /// The reason why there is no answer in time.
@@ -101,12 +101,10 @@ impl NodeClient {
         let begin = async {
             let mut client = NodeClient::connect(node).await?;
             let answer = client.begin(request).await?;
-            match answer.status() {
-                StatusCode::OK => {
-                    Ok(Ok(AnswerPieces { body: answer.into_body(), _client: client }))
-                }
-                _ => NodeAnswer::read(answer).await.map(Err),
+            if answer.status().is_success() {
+                return Ok(Ok(AnswerPieces { body: answer.into_body(), _client: client }));
             }
+            NodeAnswer::read(answer).await.map(Err)
         };
         within(clock, timeout, begin).await
     }

@@ -283,7 +283,8 @@ impl Permit {
     /// Gives the units back, and keeps the share of the principal. Returns whether there is one.
     pub(super) fn keep_only_share(&mut self) -> bool {
         self.of.show(self.units(), 0);
-        drop(self.units.split(self.units()));
+        let all = self.units();
+        drop(self.units.split(all));
         self.share.is_some()
     }
 

@@ -55,7 +55,6 @@ pub(crate) struct EventDraft<'g> {
 }
 
 /// The rows that a command writes.
-#[derive(Default)]
 pub(crate) struct DraftedRows {
     /// The changes that the command writes.
     pub(crate) changes: Vec<RecordChange>,
@@ -66,21 +65,26 @@ pub(crate) struct DraftedRows {
 }
 
 impl<'g> EventDraft<'g> {
-    /// Creates the draft of a command.
+    /// Creates the draft of a command that names `rows` rows.
     pub(crate) fn new(
         declarations: &'g Declarations,
         head: EventHead,
         state: &'g GroupView<'g>,
         numbers: &'g mut dyn Numbers,
+        rows: usize,
     ) -> EventDraft<'g> {
         EventDraft {
             declarations,
             head,
             state,
             numbers,
-            rows: DraftedRows::default(),
-            places: HashMap::new(),
-            real_ids: HashMap::new(),
+            rows: DraftedRows {
+                changes: Vec::with_capacity(rows),
+                before: Vec::new(),
+                ids: Vec::with_capacity(rows),
+            },
+            places: HashMap::with_capacity(rows),
+            real_ids: HashMap::with_capacity(rows),
             bytes: 0,
         }
     }

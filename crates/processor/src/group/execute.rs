@@ -333,7 +333,7 @@ impl CommandGroup {
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
         let view = partition.view(&self.overlay, &self.known_rows);
-        let draft = EventDraft::new(declarations, head, &view, numbers);
+        let draft = EventDraft::new(declarations, head, &view, numbers, rows.len());
         let mut context = CommandContext { draft, has_failed: false };
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };

@@ -189,6 +189,39 @@ mod tests {
         }
     }
 
+    /// A piece may end inside a line, and a cut may come at any time.
+    #[tokio::test]
+    async fn the_events_before_a_cut_count_however_they_arrive() {
+        let line = |at: u64| {
+            let places = format!(r#""wlogOffset":{at},"plogOffset":{at},"epoch":1"#);
+            format!(r#"{{{places},"requestId":"a","timeMicros":17}}{}"#, '\n')
+        };
+        let lines: String = (7..10).map(line).collect();
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        for size in [1, 5, 60, 1_000] {
+            let pieces = lines.as_bytes().chunks(size).map(str::from_utf8);
+            let pieces =
+                pieces.map(|piece| format!("{:x}\r\n{}\r\n", piece.unwrap().len(), piece.unwrap()));
+            let whole = format!("{head}{}0\r\n\r\n", pieces.collect::<String>());
+            // Without its last byte a line is no event.
+            let cut = whole.len() - "}\n\r\n0\r\n\r\n".len() - 20;
+            for (answer, events) in [(&whole[..], 3), (&whole[..cut.max(head.len())], 2)] {
+                let history = followed(answer.as_bytes()).await.history;
+                let mut next = 7;
+                for operation in &history.operations {
+                    let Outcome::Events { events } = &operation.outcome else { panic!() };
+                    assert_eq!(operation.request, Request::Follow { follower: 1, from: next });
+                    events.iter().for_each(|event| {
+                        assert_eq!(event.wlog, next);
+                        next += 1;
+                    });
+                }
+                let is_one_piece = size == 1_000 && events == 2;
+                assert!(next == 7 + events || is_one_piece, "{size}: {next}, not {events} events");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_part_of_a_refusal_proves_nothing() {
         let answer = problem("500 Internal Server Error", "internal");
