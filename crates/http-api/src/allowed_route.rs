@@ -9,7 +9,7 @@ use http_server::{
 
 use crate::route::Route;
 
-/// The route of a request whose caller may do the operation. Only a check makes it.
+/// The route of a request whose caller may do the operation. Only a check that succeeds makes one.
 pub(crate) struct AllowedRoute<'p>(Route<'p>);
 
 impl<'p> AllowedRoute<'p> {
@@ -29,8 +29,8 @@ impl<'p> AllowedRoute<'p> {
         Ok(allowed)
     }
 
-    /// Checks that the caller of a forwarded request may do the operation of its route. The node to
-    /// which a client sent the request has counted the command.
+    /// Checks that the caller of a forwarded request may do the operation of its route. The node
+    /// that got the request from the client has counted the command.
     pub(crate) fn of_peer(
         access: &PortAccess,
         caller: &Caller,

@@ -1,9 +1,9 @@
 //! Batches of commands: several commands of one workspace in one request.
 //!
-//! Each command is an event of its own, or is refused by itself. The commands run in their order.
+//! Each command becomes an event of its own, or is refused on its own. The commands run in order.
 //!
-//! Invariant: a batch is answered with 503 or 429 only if nothing of it was done. So a batch can be
-//! tried again as a whole, as a single command can.
+//! Invariant: a batch is answered with 503 or 429 only if none of its commands was done. So the
+//! whole batch can be sent again, like a single command.
 
 use clock::Instant;
 use http_forward::{BatchState, is_settled};
@@ -128,7 +128,7 @@ enum CommandAnswer<'d> {
 ///
 /// # Errors
 /// The problem of the whole batch, if nothing was done and a command was refused as busy. Then the
-/// batch may be tried again as a whole.
+/// whole batch may be tried again.
 fn json_of_batch(
     invalid: Vec<Option<ProblemDetails>>,
     answered: &[Result<Done, Refused>],
@@ -163,8 +163,8 @@ fn json_of_batch(
     Ok((json, state))
 }
 
-/// The refusal of a command of a batch. If its result is too large, the refusal says that it has
-/// more room in a smaller batch.
+/// The refusal of a command of a batch. If its result is too large, the refusal says that a smaller
+/// batch has more room for it.
 fn with_advice(refused: &Refused, commands: usize) -> Refused {
     let mut refused = refused.clone();
     if let Refused::Rejected(Rejection { kind: RejectionKind::ResultTooLarge, message }) =
@@ -220,7 +220,7 @@ mod tests {
         Ok((statuses.map(|answer| answer["status"].as_u64().unwrap()).collect(), state))
     }
 
-    /// The answer to commands that all were sent.
+    /// The answer to commands that were all sent.
     fn answer(
         answered: &[Result<Done, Refused>],
     ) -> Result<(Vec<u64>, Option<BatchState>), &'static str> {
@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(answer(&[]), Ok((vec![], None)));
     }
 
-    /// The owner sends the state to the node in front of it. No problem has the same code.
+    /// The owner sends the state to the node that forwarded the batch. No problem has the same
+    /// code.
     #[test]
     fn a_state_is_found_by_its_code_and_no_problem_is_a_state() {
         for state in [BatchState::PartlyBusy, BatchState::PartlyUnsettled] {
@@ -262,13 +263,13 @@ mod tests {
         let invalid = || Some(ProblemDetails::bad_request("no such table"));
         assert_eq!(answers_of(vec![None, invalid()], &[done()]), Ok((vec![200, 400], partly)));
         assert_eq!(answers_of(vec![invalid()], &[]), Ok((vec![400], partly)));
-        // These tell it, or say that it is not known.
+        // These tell the outcome, or say that it is not known.
         for settled in [done(), rejected(), not_applied(), unknown()] {
             assert_eq!(answer(&[done(), settled]).unwrap().1, None);
         }
     }
 
-    /// The reason named a limit that no document names, and did not say what to do.
+    /// The reason named an undocumented limit, and did not say what to do.
     #[test]
     fn a_result_that_is_too_large_for_its_batch_may_have_room_in_a_smaller_one() {
         let reason = |kind, commands: usize| {

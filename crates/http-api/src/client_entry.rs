@@ -1,4 +1,4 @@
-//! The way of a request of a client: its checks, its route, its sender, and the place of its work.
+//! What happens to a request of a client: checks, route, sender, and the node that does it.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ impl ClientEntry {
         if let Some(answer) = eventual::answer(api, &request).await? {
             return answer;
         }
-        // 3. All others are done by the owner of the partition.
+        // 3. The owner of the partition does all others.
         let mut payload = Payload::new(body);
         if operation.is_counted_by_body() && api.access.limits_commands() {
             let body = api.bodies.receive(head, until, &mut payload).await?;
@@ -147,12 +147,12 @@ async fn answer_placed(
     if request.endpoint.is_log() {
         check_log_version(request.head)?;
     }
-    // 1. The body is received before the first try, because another try needs it again.
+    // 1. Receive the body before the first try, because another try needs it again.
     if request.endpoint.body.is_some() {
         api.bodies.receive(request.head, request.until, payload).await?;
     }
     request.until = api.deadline(&request);
-    // 2. The request is tried here or at the owner, until it is done or its time is over.
+    // 2. Try the request here or at the owner, until it is done or its time is over.
     let mut placement = Placement::new(forwarder, forwarded(api, &request, payload)?);
     loop {
         match placement.next(payload).await {
@@ -185,7 +185,7 @@ fn forwarded<'r>(
     Ok(ForwardRequest { head, app, app_number: api.number_of(app), ws, kind, until })
 }
 
-/// The number of a partition must be one that the application has.
+/// Refuses a partition number that the application does not have.
 fn check_partition(request: &ApiRequest<'_>) -> Result<(), ProblemDetails> {
     let ApiRequest { app, ws, operation, .. } = *request;
     if matches!(operation, ApiOperation::PartitionLog) && u64::from(app.partition_of(ws)) != ws.0 {
@@ -195,7 +195,7 @@ fn check_partition(request: &ApiRequest<'_>) -> Result<(), ProblemDetails> {
     Ok(())
 }
 
-/// Refuses a change of a record that no client changes. The description has no such operation.
+/// Refuses to change a record that clients must not change. The description has no such operation.
 fn check_changeable(app: &App, operation: &ApiOperation) -> Result<(), ProblemDetails> {
     let (ApiOperation::ChangeDoc(name, _) | ApiOperation::DeactivateDoc(name, _)) = operation
     else {

@@ -13,7 +13,7 @@ use vvm::{Node, Service, ServiceError};
 
 use crate::{peer_entry::PeerEntry, shared::SharedApi};
 
-/// The bytes of a head that a forwarding node adds to those of the client.
+/// The bytes that a forwarding node adds to the head of the client's request.
 const MARK_BYTES: usize = 4 << 10;
 
 /// The port on which other nodes of the cluster forward requests to this node.

@@ -23,14 +23,14 @@ use crate::{
     settings::HttpApiSettings,
 };
 
-/// One partition or one peer may hold this part of the memory for bodies, and of the requests that
+/// One partition or one peer may hold 1/`PART` of the memory for bodies, and of the requests that
 /// connections can have.
 const PART: usize = 8;
 
 /// The least number of requests that one partition or one peer may hold.
 const LEAST_REQUESTS: usize = 64;
 
-/// Whether a node has peers, to which it forwards requests.
+/// Whether a node has peers to forward requests to.
 #[derive(Clone, Debug)]
 pub(crate) enum ClusterMode {
     Alone,
@@ -92,7 +92,7 @@ impl ApiContext {
         let bodies = Arc::clone(&limits.bodies);
         let bodies = BodyReader::new(bodies, &settings.limits, clock.clone());
         let following = FollowContext { limits: Arc::clone(&limits), stop: stop.clone(), clock };
-        // They exist from the beginning, also without a cluster.
+        // The metrics exist from the beginning, even without a cluster.
         let metrics = ForwardMetrics::default();
         let forwarder = match mode {
             ClusterMode::Alone => None,
@@ -127,7 +127,7 @@ impl ApiContext {
         }
     }
 
-    /// The place of an application among those of the node.
+    /// The index of an application among those of the node.
     pub(crate) fn number_of(&self, app: &App) -> usize {
         let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
         number.unwrap_or_default()
@@ -138,7 +138,8 @@ impl ApiContext {
         request.until.min(self.node.clock().now() + self.settings.command_time)
     }
 
-    /// The sender of a request whose work begins now. It waits for at most half of its time.
+    /// The sender of a request whose work begins now. The request waits for at most half of its
+    /// time.
     pub(crate) fn half_asker<'h>(&self, head: &'h RequestHead, deadline: Instant) -> Asker<'h> {
         let now = self.node.clock().now();
         head.asker(deadline, now).half(now)

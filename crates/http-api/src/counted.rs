@@ -1,6 +1,6 @@
 //! What a request counts against the limit of its principal.
 //!
-//! Without this, a client sends in one request what it may not send in many.
+//! Without this, a client could send in one request what it must not send in many.
 
 use bytes::Bytes;
 use processor::MOST_ROWS;
@@ -12,12 +12,12 @@ use crate::{
     route::{ApiOperation, MOST_COMMANDS},
 };
 
-/// A command counts as one for each so many of its rows. So a document with some records counts as
-/// one, and a command of 4,096 rows as 410.
+/// A command counts as one for each `ROWS` rows, rounded up. So a document with a few records
+/// counts as one, and a command of 4,096 rows as 410.
 const ROWS: usize = 10;
 
-/// What a request with this body counts as. The rows of a command count also if they are wrong. A
-/// body that is no command, batch or draw counts as one. A number that is drawn counts as one.
+/// What a request with this body counts as. Invalid rows of a command count, too. A body that is
+/// not a command, batch or draw counts as one. Each drawn number counts as one.
 pub(crate) fn counted(request: &ApiRequest<'_>, body: &Bytes) -> u32 {
     let counted = match request.operation {
         ApiOperation::Command(_) => rows_counted(body),

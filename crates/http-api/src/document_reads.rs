@@ -101,9 +101,9 @@ pub(crate) async fn read_docs(api: &ApiContext, request: &ApiRequest<'_>) -> Ans
 /// Returns the bytes of an answer, with memory that is large enough for them, and
 /// the other values that were read.
 ///
-/// The size of an answer is known only after the read. If an answer needs more than its memory, and
-/// there is no more at once, the answer is dropped together with its permit. Then the request
-/// waits for memory of the right size among the large answers, and reads again.
+/// The size of an answer is known only after the read. If an answer needs more memory, and none is
+/// free at once, the answer is dropped together with its permit. Then the request waits for memory
+/// of the right size among the large answers, and reads again.
 pub(crate) async fn read_within_memory<
     T,
     R: Future<Output = Result<(Vec<u8>, T), ProblemDetails>> + Send,

@@ -79,7 +79,7 @@ pub(crate) async fn deactivate(
     let expected = if_match(&request.head.headers)?;
     let table = request.table(name)?;
     let row = rows::change_doc(table, id, expected, Some(false), FieldsBody::default())?;
-    // The wait for the memory of the answer counts into the time of the command.
+    // The time of the command includes the wait for the memory of the answer.
     let request = ApiRequest { until: api.deadline(request), ..*request };
     api.bodies.receive_nothing(request.head, request.until, payload).await?;
     run_change(api, &request, row, payload, StatusCode::OK).await

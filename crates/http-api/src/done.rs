@@ -1,8 +1,8 @@
 //! The answers of commands that are done, and their largest sizes.
 //!
-//! Invariant: a node that forwards a command or a batch takes each answer that the owner can give,
-//! because the commands are done already. So each part of an answer has a bound: the results of all
-//! commands of a batch together have at most as many bytes as the result of one command.
+//! Invariant: a node that forwards a command or a batch accepts every answer that the owner can
+//! give, because the commands are done already. So each part of an answer is bounded: all results
+//! of a batch together have at most as many bytes as the result of one command.
 
 use http_server::{
     limits::Permit,
@@ -22,7 +22,7 @@ use crate::{
     rows::{BytesBody, ShownFields, json_of_fields},
 };
 
-/// The most bytes of results in an answer. Base64 makes three bytes into four.
+/// The most bytes of results in an answer. Base64 turns three bytes into four.
 const RESULTS_BYTES: usize = MOST_RESULT_BYTES.div_ceil(3) * 4;
 
 /// The most bytes of the answer of one command besides its result: the ids of 4,096 new rows, with
@@ -39,7 +39,7 @@ pub(crate) const DONE_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + REST_BYTES;
 /// The most bytes of the answer to a batch.
 pub(crate) const BATCH_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + MOST_COMMANDS * REST_BYTES;
 
-/// The most bytes of the result of each command, if so many commands have one answer.
+/// The most bytes of the result of each command, if this many commands share one answer.
 pub(crate) fn most_result_bytes(commands: usize) -> usize {
     MOST_RESULT_BYTES / commands.max(1)
 }
@@ -84,7 +84,7 @@ impl<'d> DoneBody<'d> {
         }
     }
 
-    /// The answer of a command of a batch of so many commands.
+    /// The answer of a command in a batch of this many commands.
     pub(crate) fn in_batch(done: &'d Done, commands: usize) -> DoneBody<'d> {
         let status = Some(StatusCode::OK.as_u16());
         DoneBody { status, ..DoneBody::one_of(done, commands) }
@@ -118,8 +118,8 @@ pub(crate) fn json_of_answer(answer: &impl Serialize) -> Vec<u8> {
 }
 
 /// The answer of a command. It takes over the memory of the body, and makes the permit as large as
-/// the answer. If there is no free memory, the answer is sent anyway: the command is done. It then
-/// takes the rest of the memory of its principal, so this one begins no further command meanwhile.
+/// the answer. If there is no free memory, the answer is sent anyway, because the command is done.
+/// It then takes the rest of the memory of its principal, who begins no further command meanwhile.
 pub(crate) fn done_response(
     status: StatusCode,
     done: &Done,
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(json, expected);
     }
 
-    /// A result was written again. It became up to four times as long, lost keys that it had twice,
-    /// and got other digits.
+    /// A result was parsed and written again. It became up to four times as long, lost duplicate
+    /// keys, and got other digits.
     #[test]
     fn the_result_of_a_command_is_in_its_answer_as_it_is() {
         let with_result = |result: &'static str| text(&DoneBody::alone(&done(result, Vec::new())));
@@ -222,7 +222,7 @@ mod tests {
         assert!(!text(&DoneBody::alone(&with(4_096, 300))).contains("drawn"));
     }
 
-    /// The results of a batch were as large as those of its commands alone: 100 results of 4 MiB.
+    /// Each command of a batch had as large a result as a command alone: 100 results of 4 MiB.
     #[test]
     fn the_commands_of_a_batch_share_the_room_of_one_result() {
         assert_eq!(most_result_bytes(1), MOST_RESULT_BYTES);

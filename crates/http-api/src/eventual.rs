@@ -59,7 +59,7 @@ pub(crate) async fn answer(
             answer.headers_mut().insert(CONSISTENCY_HEADER, HeaderValue::from_static(EVENTUAL));
             Ok(answer)
         }
-        // A record that is not found may be there, too.
+        // "Not found" may be outdated, too: the record may exist by now.
         Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
             Err(problem.with_header(CONSISTENCY_HEADER, EVENTUAL))
         }

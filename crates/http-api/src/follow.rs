@@ -3,10 +3,9 @@
 //! A task of the log reads each new event once, into the [tail](FollowedLog) that all its followers
 //! share. A follower that needs events from before the tail reads them [itself](EarlierEvents).
 //!
-//! Invariant: a client that takes nothing holds up no client of another log. It holds nothing that
-//! others wait for, except for the memory of large events, of which its log has only a
-//! [part](log_limits). The tasks that read hold the places of reads, and give them back while they
-//! wait.
+//! Invariant: a client that stops receiving holds up no client of another log. It holds nothing
+//! that others wait for, except memory for large events, and its log gets only a [part](log_limits)
+//! of that. The places of reads belong to the tasks that read. They give them back while they wait.
 
 mod context;
 mod earlier;
@@ -75,12 +74,12 @@ struct Follower {
 /// A client that is to follow a log.
 pub(crate) struct NewFollower {
     pub(crate) request: FollowRequest,
-    /// The end of the wait for the first event from before the tail, if the client needs such
+    /// When to stop waiting for the first event from before the tail, if the client needs such
     /// events.
     pub(crate) deadline: Instant,
     pub(crate) token_end: TokenEnd,
     pub(crate) principal: Option<Arc<str>>,
-    /// One of the followers of the node.
+    /// The permit of one follower of the node.
     pub(crate) permit: Permit,
 }
 

@@ -48,5 +48,5 @@ pub use rows::{ShownFields, json_of_entry, json_of_record};
 
 pub use http_forward::{ClusterSettings, ClusterSettingsError};
 
-// This crate occurs in the API.
+// The API of this crate has types of `vvm`.
 pub use vvm;

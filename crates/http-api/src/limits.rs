@@ -10,44 +10,44 @@ use http_server::{
 
 use crate::settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES};
 
-/// The number of pages that may go on without documents at the same time. Each page holds memory
-/// for its answer while it is read. Without this limit 48 lists that find nothing held all of it
+/// How many pages without documents may go on at the same time. Each page holds memory for its
+/// answer while it is read. Without this limit, 48 lists that found nothing held all of that memory
 /// for seconds, and all other reads waited.
 const LONG_PAGES: usize = 8;
 
-/// All limits of a node, in the order in which a request takes them.
+/// All limits of a node, in the order that a request takes them.
 ///
-/// A request takes the first three when it comes, and the memory for its answer before it is read.
-/// One that another node answers takes its memory and its place among the logs first, and then
-/// those of [the way](http_forward::Forwarder). Only its answer, which holds a connection between
-/// the nodes when it arrives, waits for memory behind these, and only for a moment.
+/// A request takes the first three when it arrives, and the memory for its answer before the answer
+/// is read. A request that another node answers first takes its memory and its place among the
+/// logs, and then the limits of [the way](http_forward::Forwarder). Only its answer waits for
+/// memory after these, and only for a moment, because it holds a connection between the nodes.
 #[derive(Debug)]
 pub(crate) struct Limits {
     /// The memory for bodies, in bytes.
     pub(crate) bodies: Arc<Limit>,
-    /// The clients that follow logs through this node, whoever owns the partitions. Nobody waits:
-    /// followers may stay for days.
+    /// The clients that follow logs through this node, whether or not it owns the partitions. No
+    /// request waits for this limit, because followers may stay for days.
     pub(crate) followers: Arc<Limit>,
     /// The logs that are sent once.
     pub(crate) logs: Arc<Limit>,
-    /// The memory of events that are too large to be copied, in bytes. An event has its memory
-    /// until the last client has it.
+    /// The memory of events that are too large to be copied, in bytes. An event keeps its memory
+    /// until the last client has received it.
     pub(crate) large_events: Arc<Limit>,
-    /// The followers that read events which were there before. Plain logs never wait for followers.
+    /// The followers that read earlier events. Plain logs never wait for followers.
     pub(crate) earlier_reads: Arc<Limit>,
     /// The memory for answers, in bytes.
     pub(crate) answers: AnswerMemory,
     /// The memory of the reads of new events for followers, in bytes. Answers never wait for these
     /// reads.
     pub(crate) new_events: Arc<Limit>,
-    /// The pages of lists that are read for long.
+    /// The pages of lists that take long to read.
     pub(crate) long_pages: Arc<Limit>,
     /// The reads that compute. Half of the threads are left for commands.
     pub(crate) turns: Arc<Limit>,
 }
 
 impl Limits {
-    /// The limits of a node whose runtime has so many threads.
+    /// The limits of a node whose runtime has this many threads.
     pub(crate) fn new(settings: &HttpApiSettings, threads: usize, clock: &Clock) -> Limits {
         let limit = |rules| Limit::new(rules, clock);
         let plain = |most| limit(LimitRules { most, ..LimitRules::default() });
@@ -80,8 +80,8 @@ impl Limits {
     }
 }
 
-/// Reads of earlier events, of which there are at most so many. All followers may wait for their
-/// turns: there is a limit of followers.
+/// At most `most` reads of earlier events run at the same time. All followers may wait for their
+/// turns, because the number of followers is limited.
 pub(crate) fn earlier_reads(most: usize) -> LimitRules {
     LimitRules {
         most,

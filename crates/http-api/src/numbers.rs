@@ -87,8 +87,7 @@ pub(crate) async fn draw(
     let deadline = api.deadline(request);
     in_workspace(api, request, deadline).await?;
     let series = fast_series(app, declared)?;
-    // No number is drawn before its answer has memory, because the numbers of an answer that is
-    // refused would be used up.
+    // Take memory for the answer before drawing: the numbers of a refused answer would be used up.
     let bytes = NUMBER_BYTES * count.min(series.settings().max_block) as usize;
     let memory = api.limits.answers.of(bytes);
     let mut memory = memory.take(api.half_asker(head, deadline), bytes).await?;
@@ -122,7 +121,7 @@ pub(crate) async fn peek(api: &ApiContext, request: &ApiRequest<'_>, id: &Series
     Ok(json_response(StatusCode::OK, &json_of_peeked(&number)))
 }
 
-/// Lists the ranges of a counter that were reserved and may not be all issued.
+/// Lists the ranges that a counter has reserved and may not have fully issued.
 pub(crate) async fn list_gaps(api: &ApiContext, request: &ApiRequest<'_>, id: &SeriesId) -> Answer {
     let deadline = api.deadline(request);
     let declared = series_of(request.app, id)?;
@@ -168,7 +167,7 @@ fn drawn_count(body: &Bytes) -> Result<u32, ProblemDetails> {
 /// it.
 ///
 /// # Errors
-/// If the body is no draw.
+/// If the body is not a draw.
 pub(crate) fn drawn_bytes(
     app: &App,
     id: &SeriesId,

@@ -28,14 +28,14 @@ use self::{
 /// The path of the description.
 pub(crate) const DESCRIPTION: &str = "/api/v2/openapi.json";
 
-/// The path that says that the port answers.
+/// The path for the check that the port answers.
 pub(crate) const CHECK: &str = "/api/check";
 
 /// The name of the scheme of tokens.
 const BEARER: &str = "bearer";
 
-/// What each description has. The node may stand behind a proxy, so the paths count from the origin
-/// of the document.
+/// The fixed part of every description. The node may be behind a proxy, so the paths are relative
+/// to the origin of the document.
 static FIXED: LazyLock<Json> = LazyLock::new(|| {
     serde_json::from_str(include_str!("openapi/fixed.json")).expect("the file is JSON")
 });
@@ -51,7 +51,7 @@ pub(crate) fn describe(apps: &[DescribedApp<'_>], needs_token: bool) -> Json {
     for (path, method) in [(DESCRIPTION, "get"), (CHECK, "get"), (CHECK, "post")] {
         let mut problems = problems_of_description();
         if path == CHECK {
-            // It needs no token.
+            // The check needs no token.
             problems.remove("401");
         }
         add(&mut described["paths"][path][method]["responses"], problems);

@@ -1,4 +1,4 @@
-//! The owner of a partition, for clients of a node that does not own it. Answers call it the
+//! The owner of a partition, for clients of a node that does not own it. Answers call the owner the
 //! leader.
 
 use http_server::problem::{NOT_OWNER, ProblemDetails};
@@ -17,7 +17,7 @@ pub(crate) async fn owned<'r>(
     }
 }
 
-/// Checks that a client may be given the rows that were read.
+/// Checks that a client may get the rows that were read.
 pub(crate) async fn check_owned(
     api: &ApiContext,
     request: &ApiRequest<'_>,

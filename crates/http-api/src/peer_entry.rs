@@ -1,4 +1,4 @@
-//! The way of a request that another node forwards. It is never forwarded again.
+//! What happens to a request that another node forwards. It is never forwarded again.
 
 use std::sync::Arc;
 

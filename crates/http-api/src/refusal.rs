@@ -6,7 +6,7 @@ use http_server::problem::{NO_NUMBER, NOT_OWNER, ProblemDetails, UNKNOWN};
 use hyper::StatusCode;
 use processor::{Busy, Refused, RejectionKind};
 
-/// The longest time after which a client may try again because a queue is full.
+/// The longest time that a client is told to wait because a queue is full.
 const LONGEST_QUEUE_PAUSE: Duration = Duration::from_secs(60);
 
 /// The problem of a command that a partition refused.
@@ -29,7 +29,7 @@ pub(crate) fn problem_of(refused: Refused) -> ProblemDetails {
             };
             let problem = ProblemDetails::unavailable(code, reason);
             match busy {
-                // A partition may be much faster again soon.
+                // The partition may soon be much faster again.
                 Busy::QueueFull { retry_after, .. } => {
                     problem.retry_after(retry_after.min(LONGEST_QUEUE_PAUSE))
                 }

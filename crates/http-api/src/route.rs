@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// The metrics of the API have the kinds, and clients of the description the names.
+    /// Metrics use the kinds, and clients that are generated from the description use the names.
     #[test]
     fn each_endpoint_is_the_only_one_of_its_kind_and_of_its_path_and_method() {
         for (at, one) in ENDPOINTS.iter().enumerate() {

@@ -49,7 +49,7 @@ impl RowBody {
     }
 }
 
-/// Finds the table of a name.
+/// Finds a table by its name.
 pub(crate) fn table_of<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, ProblemDetails> {
     let parsed: QName = name
         .parse()

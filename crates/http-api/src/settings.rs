@@ -35,14 +35,13 @@ pub struct HttpApiSettings {
     /// [`READ_BYTES`] of `answers_bytes` until its end. At least half of
     /// `answers_bytes` should be left for documents and lists.
     pub logs: usize,
-    /// The number of clients that may follow logs at the same time, also of logs that other nodes
+    /// The number of clients that may follow logs at the same time, including logs that other nodes
     /// send; at most half of the connections. Each takes some kilobytes.
     pub followers: usize,
     /// Whether the API serves only this machine. It then refuses requests that a page of another
     /// site made, and requests to another host name.
     pub only_local: bool,
-    /// Finds the sender of a request. Without it the API asks nobody, and everybody may do
-    /// everything.
+    /// Authenticates the sender of a request. Without it, every client may do everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// The most commands, changes and draws that a principal may send to this node in a second. 0
     /// is no limit.
@@ -50,8 +49,8 @@ pub struct HttpApiSettings {
     /// The origins of web pages that may use the API, such as `https://app.example`. Without an
     /// authenticator, each page that a user of this machine opens could do everything.
     pub page_origins: Vec<String>,
-    /// Whether requests have spans. They are made by the tracer provider of OpenTelemetry that the
-    /// host has installed for the process before it makes the API.
+    /// Whether requests have spans. The OpenTelemetry tracer provider of the process makes them.
+    /// The host must install it before it creates the API.
     pub traced: bool,
 }
 

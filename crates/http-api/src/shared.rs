@@ -20,7 +20,7 @@ pub(crate) struct SharedApi {
     settings: HttpApiSettings,
     cluster: ClusterMode,
     context: OnceLock<Arc<ApiContext>>,
-    /// Cancelled when a service stops, so that answers without an end do end.
+    /// Cancelled when a service stops, to end answers that have no end of their own.
     stopping: CancellationToken,
 }
 
@@ -38,7 +38,8 @@ impl SharedApi {
         &self.settings
     }
 
-    /// Runs a service until it ends. Answers without an end end when the service must stop.
+    /// Runs a service until it ends. Answers that have no end of their own end when the service
+    /// must stop.
     pub(crate) async fn run<T>(
         &self,
         stop: &CancellationToken,

@@ -76,9 +76,8 @@ struct Description {
     tag: HeaderValue,
 }
 
-/// The descriptions that were used last. Each is of some applications of the node, named by their
-/// places among those of the node: a caller sees the applications in which its token grants
-/// something.
+/// The descriptions that were used last. Each describes some applications of the node, which it
+/// names by their indexes: a caller sees the applications where its token grants something.
 struct KeptDescriptions {
     all: LruCache<Vec<usize>, Description>,
     bytes: usize,
@@ -146,8 +145,8 @@ impl Views {
         }
     }
 
-    /// The description of some applications. It is made when it is asked for the first time, and
-    /// never twice at the same time.
+    /// The description of some applications. It is made at the first request for it, and never
+    /// twice at the same time.
     async fn description(
         &self,
         api: &ApiContext,
@@ -176,7 +175,7 @@ fn make_description(api: &ApiContext, places: &[usize]) -> Result<Description, I
     Ok(Description { json: json.into(), tag: format!("\"{hex}\"").try_into()? })
 }
 
-/// The applications that a request asks for, by their places among those of the node.
+/// The applications that a request asks for, by their indexes on the node.
 fn described(node: &Node, head: &RequestHead) -> Result<Vec<usize>, ProblemDetails> {
     let grants = &head.caller.grants;
     let all = || granted(node, grants);
@@ -192,8 +191,7 @@ fn described(node: &Node, head: &RequestHead) -> Result<Vec<usize>, ProblemDetai
     Ok(vec![place])
 }
 
-/// The applications of a node in which a caller may do anything, by their places among those of the
-/// node.
+/// The applications of a node where a caller may do something, by their indexes.
 fn granted<'n>(node: &'n Node, grants: &'n Grants) -> impl Iterator<Item = (usize, String)> + 'n {
     let names = node.apps().iter().map(|app| app.name().to_string());
     names.enumerate().filter(|(_, name)| grants.any_in(name))
@@ -224,7 +222,7 @@ impl Description {
     }
 }
 
-/// Whether a request has a version of the description (RFC 9110, section 13.1.2).
+/// Whether the client has this version of the description already (RFC 9110, section 13.1.2).
 fn is_known(request: &HeaderMap, tag: &HeaderValue) -> bool {
     let values = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = values.flat_map(|value| value.split(',')).map(str::trim);
@@ -235,8 +233,8 @@ fn is_known(request: &HeaderMap, tag: &HeaderValue) -> bool {
 mod tests {
     use super::*;
 
-    /// The descriptions were limited by their number. Those of a node with many applications, for
-    /// callers with different grants, took any amount of memory.
+    /// Only the number of descriptions was limited. On a node with many applications, those for
+    /// callers with different grants took any amount of memory.
     #[test]
     fn the_descriptions_that_are_kept_have_a_bound_in_bytes() {
         let mut kept = KeptDescriptions::new();

@@ -9,11 +9,10 @@ use serde::{
 };
 use serde_json::Value as Json;
 
-/// From here on not every whole number is a number of 64 bits with a point.
+/// From here on a float of 64 bits cannot hold every whole number.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
-/// The whole number that a number with a point stands for; `None` if it is no whole number, or may
-/// have been rounded.
+/// The whole number that a float stands for; `None` if it is not whole, or may have been rounded.
 fn exact(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
 }
@@ -64,7 +63,7 @@ pub(crate) fn whole<'de, T: TryFrom<u64>, D: Deserializer<'de>>(from: D) -> Resu
 mod tests {
     use super::*;
 
-    /// A client that a generator made sent `213.0`, and was refused.
+    /// A generated client sent `213.0`, and was refused.
     #[test]
     fn a_whole_number_may_have_a_point() {
         let read = |text: &str| {

@@ -1,12 +1,12 @@
 //! A connection to a peer.
 //!
-//! No task drives the connection: the future of the request that uses it drives it. A connection
-//! that nobody uses is not driven. Its end shows when it is [checked](PeerConnection::is_alive)
-//! before the next request.
+//! No task drives the connection: the future of the request that uses it drives it. An unused
+//! connection is not driven. Its end shows when it is [checked](PeerConnection::is_alive) before
+//! the next request.
 //!
-//! Only the socket wakes the request. The driver and the request are polled by the same task, one
-//! after the other, so a wake-up from the one to the other would only poll both once more. For the
-//! same reason a connection that nobody uses wakes nobody.
+//! Only the socket wakes the request. The same task polls the driver and the request, one after the
+//! other, so a wake-up between them would only poll both once more. For the same reason an unused
+//! connection wakes nobody.
 
 use std::{
     future::poll_fn,

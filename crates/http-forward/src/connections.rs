@@ -36,10 +36,10 @@ const CONNECTIONS_PER_PEER: usize =
 /// The time after which a connection without a request is closed.
 pub(crate) const IDLE: Duration = Duration::from_secs(5);
 
-/// The time in which a peer must accept a connection.
+/// How long a peer may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// The time after a failed connection during which no other connection to the peer is tried.
+/// After a connection to a peer has failed, no other one is tried for this time.
 const DOWN: Duration = Duration::from_millis(50);
 
 /// The connections to one peer.
@@ -56,7 +56,7 @@ pub(crate) struct Connections {
 struct ConnectionsState {
     /// Connections without a request, and since when. The last one was used last.
     idle: Vec<(OpenConnection, Instant)>,
-    /// The end of the time during which no connection is tried.
+    /// No connection is tried before this time.
     down_until: Instant,
 }
 
@@ -136,7 +136,8 @@ impl Connections {
         self.state().idle.push((open, now));
     }
 
-    /// Closes connections that have rested for too long. Returns whether any are left, also in use.
+    /// Closes connections that have rested for too long. Returns whether any are left, including
+    /// those in use.
     pub(crate) fn close_idle(&self, now: Instant) -> bool {
         self.state().idle.retain(|(_, since)| now < *since + IDLE);
         self.open.number.load(Ordering::Relaxed) > 0

@@ -1,4 +1,4 @@
-//! The envelope of a forwarded request: for which owner and partition it is, and its time.
+//! The envelope of a forwarded request: its owner, its partition, and the time that it has left.
 //!
 //! The owner refuses a request whose envelope does not name the owner itself, in the present epoch of
 //! the partition. An incarnation belongs to one process of one cluster. So a process that took over

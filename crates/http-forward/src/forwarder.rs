@@ -63,7 +63,7 @@ pub struct ForwardRequest<'r> {
     pub head: &'r RequestHead,
     /// The application of the request.
     pub app: &'r App,
-    /// The place of the application among those of the node.
+    /// The index of the application among those of the node.
     pub app_number: usize,
     /// The workspace that stands for the partition.
     pub ws: WsId,
@@ -98,8 +98,8 @@ impl ForwardRequest<'_> {
         self.app.partition_of(self.ws)
     }
 
-    /// The request as one that asks for the limits on the way. Only a read has a share of its
-    /// principal there, and leaves half of its time to its work.
+    /// The sender of the request, for the limits on the way. Only a read counts against the share
+    /// of its principal there, and leaves half of its time to its work.
     pub(crate) fn asker_on_way(&self, now: Instant) -> Asker<'_> {
         let principal = self.head.principal().filter(|_| self.kind == ForwardKind::Read);
         Asker::new(principal, self.until).half_for_share(now)

@@ -1,11 +1,11 @@
-//! The limits of the way between nodes, in the order in which a request takes them.
+//! The limits of the way between nodes, in the order that a request takes them.
 //!
-//! A request takes its place among the logs of the peer, or the memory for the numbers that it
-//! draws, before it takes anything of the way. Then it takes, all together: the requests and bytes
-//! of its partition, those of the peer, a try of its partition, and a connection to the peer.
+//! First a request takes its place among the logs of the peer, or the memory for the numbers that
+//! it draws. Then it takes the limits of the way, all together: the requests and bytes of its
+//! partition, those of the peer, a try of its partition, and a connection to the peer.
 //!
-//! A request that finds no owner waits with a try of its partition, without a connection. What it
-//! has of the partition it keeps over its tries.
+//! A request that finds no owner waits with a try of its partition, without a connection. It keeps
+//! its permits of the partition over all its tries.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,10 @@ use http_server::limits::{Limit, LimitRules, Permit, ShareRules};
 
 use crate::settings::ClusterSettings;
 
-/// The number of requests of a partition that are on their way to its owner, or are tried again, at
-/// the same time: half of the connections. The partition may be slow, and the owner has others. And
-/// if a thousand requests waited and all of them asked the owner again and again, it would recover
-/// the partition late.
+/// How many requests of a partition may be on their way to its owner, or be tried again, at the
+/// same time: half of the connections. A slow partition must leave connections to the other
+/// partitions of its owner. And if a thousand waiting requests asked the owner again and again, it
+/// would recover the partition late.
 const TRIES: usize = 32;
 
 /// The connections for requests. One more is for questions.
@@ -29,8 +29,8 @@ const CONNECTIONS: usize = ClusterSettings::REQUESTS_PER_PEER - 1;
 /// The most logs that one peer sends to this node at the same time. Each needs a connection.
 const LOGS_PER_PEER: usize = 8;
 
-/// The most that may wait for one partition, or that another node does for it. A peer may do twice
-/// as much, so that one partition that is slow leaves room for the others.
+/// The most requests and bytes that may wait for one partition, or be at another node for it. A
+/// peer may have twice as much, so that one slow partition leaves room for the others.
 #[derive(Clone, Copy, Debug)]
 pub struct MostWaiting {
     /// The number of requests.
@@ -46,9 +46,9 @@ pub(crate) struct PartitionLimits {
     pub(crate) requests: Arc<Limit>,
     /// The bytes of their bodies. A single body has room, however large it is.
     pub(crate) bytes: Arc<Limit>,
-    /// The requests that are tried now. One principal has half of them for its reads: a read whose
-    /// answer finds no memory holds its connection, and its principal may have used up the memory
-    /// itself.
+    /// The requests that are tried now. The reads of one principal get at most half of them: a read
+    /// whose answer waits for memory holds a connection, and its own principal may have used up the
+    /// memory.
     pub(crate) tries: Arc<Limit>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct PeerLimits {
     /// A request holds one of them while it uses a connection. Followers of logs stay long, and
     /// have connections of their own.
     pub(crate) connections: Arc<Limit>,
-    /// Questions of this node itself, which do not wait behind requests.
+    /// Questions of this node itself, which never wait for requests.
     pub(crate) questions: Arc<Limit>,
 }
 

@@ -57,7 +57,7 @@ impl LogPermits {
     }
 
     /// The answer with a log, which is passed on while it arrives. The log ends when the token of
-    /// the client does, also if the owner asks for none.
+    /// the client does, even if the owner asks for none.
     pub(crate) fn answer(
         self,
         forwarder: &Forwarder,
@@ -85,9 +85,9 @@ impl LogPermits {
 
 type Pieces = BoxStream<'static, io::Result<Frame<Bytes>>>;
 
-/// The pieces of a followed log that another node sends, until one of its ends. The answer then
-/// ends after a whole event. If the client has a part of an event, the answer is cut. The owner
-/// sends signs of life.
+/// The pieces of a followed log that another node sends, until the node stops or the token ends.
+/// The answer then ends after a whole event. If the client has only a part of an event, the answer
+/// is cut. The owner sends the signs of life.
 fn until_end(pieces: Pieces, ends: FollowEnds, format: EventFormat) -> Pieces {
     let state = Some((pieces, ends, SentEvents::none(format)));
     let pieces = stream::unfold(state, |state| async move {
@@ -107,8 +107,8 @@ fn until_end(pieces: Pieces, ends: FollowEnds, format: EventFormat) -> Pieces {
     pieces.boxed()
 }
 
-/// The events that a client has got. An event of the form of server-sent events has several lines,
-/// and only an empty line ends the event.
+/// The events that a client has got. A server-sent event has several lines, and only an empty line
+/// ends the event.
 struct SentEvents {
     format: EventFormat,
     /// The number of newlines at the end of all bytes.
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// A server-sent event of which the client had the first line counted as whole.
+    /// A server-sent event counted as whole although the client had only its first line.
     #[test]
     fn the_stop_of_a_node_ends_a_followed_log_after_a_whole_event() {
         use EventFormat::{Lines, ServerSentEvents};

@@ -7,7 +7,7 @@ use metrics::{Counter, Gauge};
 pub struct ForwardMetrics {
     /// Requests that a peer answered.
     pub(crate) answered: Counter,
-    /// Requests of which the peer did nothing, and which may be tried again.
+    /// Requests that the peer did not do, and that may be tried again.
     pub(crate) refused: Counter,
     /// Requests that no peer got.
     pub(crate) not_sent: Counter,

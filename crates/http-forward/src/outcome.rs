@@ -2,8 +2,8 @@
 
 use http_server::problem::Answer;
 
-/// The state of a batch that was answered, but of which some commands may have to be tried again.
-/// The answer has the state as a mark, which only nodes see.
+/// The state of an answered batch if some of its commands may have to be tried again. The answer
+/// carries the state as a mark that only nodes see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchState {
     /// Some commands were refused as busy.

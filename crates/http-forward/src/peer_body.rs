@@ -14,7 +14,7 @@ use crate::{
     connections::{Connections, OpenConnection},
 };
 
-/// The longest pause of a peer that sends a log. Then the answer is cut.
+/// How long a peer may pause while it sends a log. After that the answer is cut.
 const QUIET: Duration = Duration::from_secs(30);
 
 /// The body of the answer of a peer.

@@ -15,7 +15,7 @@ use crate::{
     peer::Peer,
 };
 
-/// The interval at which connections without a request are looked through.
+/// How often connections without a request are checked.
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// The peers of a node.

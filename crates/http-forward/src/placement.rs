@@ -1,9 +1,9 @@
-//! The placement of a request: each of its tries is made on this node or on another one, by the
-//! owner of its partition.
+//! The placement of a request: the owner of its partition makes each try, on this node or on
+//! another one.
 //!
 //! A request waits while its partition has no owner, or while the owner is not ready. So a
-//! partition that moves looks like a slow partition. Only so many requests for one partition are
-//! tried at the same time ([`PartitionLimits`]); the others wait in order behind them.
+//! partition that moves looks like a slow partition. Only a limited number of requests for one
+//! partition are tried at the same time ([`PartitionLimits`]); the others wait in order.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
     way::Way,
 };
 
-/// The longest wait for another owner before the first further try. The wait doubles with each try.
+/// The longest wait for another owner before the second try. The wait doubles with each try.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -101,7 +101,7 @@ impl<'f> Placement<'f> {
             self.end = Some(match self.target() {
                 Target::Here => return NextTry::Here,
                 Target::Nobody(why) => TryEnd::Refused(Err(why)),
-                // A request that this node does has no room for this future.
+                // Boxed, so that requests that this node does itself stay small.
                 Target::Other(owner) => Box::pin(self.try_other(owner, payload)).await,
             });
         }
@@ -138,7 +138,7 @@ impl<'f> Placement<'f> {
         }
     }
 
-    /// The answer after a try; `None` if the time for another try has come.
+    /// The answer after a try; `None` if it is time for another try.
     async fn answer_after(&mut self, end: TryEnd, payload: &mut Payload<'_>) -> Option<Answer> {
         let last = match self.tries.next(end) {
             NextStep::Answer(answer) => return Some(answer),
@@ -222,8 +222,8 @@ impl<'f> Placement<'f> {
         Ok(Way { peer, owner, seen, partition, held, log, drawn, can_be_sent_twice })
     }
 
-    /// Takes units of a limit that stands before those of the way. A request that has to wait for
-    /// them gives back what it has of its partition: others would wait for that.
+    /// Takes units of a limit that comes before those of the way. A request that must wait for them
+    /// gives back its permits of the partition, because others would wait for those.
     async fn before_way(
         &mut self,
         limit: &Arc<Limit>,

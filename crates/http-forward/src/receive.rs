@@ -48,7 +48,7 @@ impl Forwarder {
         let code = code.and_then(|code| code.to_str().ok().map(str::to_owned));
         let is_misdirected = parts.status == StatusCode::MISDIRECTED_REQUEST;
         let is_refused = is_misdirected || code.as_deref().is_some_and(is_tried_again);
-        // 1. The length has a bound. Only a log has none.
+        // 1. Bound the length. Only a log has no bound.
         let most = match request.kind {
             _ if is_refused => PROBLEM_BYTES,
             ForwardKind::Read | ForwardKind::Log { .. } => self.answers.most,
@@ -70,10 +70,12 @@ impl Forwarder {
         if head.method != Method::HEAD {
             parts.headers.remove(CONTENT_LENGTH);
         }
-        // 2. The body has memory. A read waits for it, and a write was done in any case.
+        // 2. Find memory for the body. A read waits for it. The answer to a write is taken in any
+        // case.
         let bytes = if request.is_read() && !is_refused {
             let now = self.node.clock().now();
-            // Whoever waits here holds a connection, and draws that wait for one hold memory.
+            // A request that waits here holds a connection, and draws that wait for a connection
+            // hold memory.
             let asker = Asker::new(head.principal(), request.until);
             let asker = asker.half(now).moment(now);
             match self.answers.of(bytes).take(asker, bytes).await {

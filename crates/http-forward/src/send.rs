@@ -45,8 +45,8 @@ static PASSED_ON: [HeaderName; 8] = [
 /// The time that the owner has for its answer after the deadline of the request.
 const SENDER_WAITS: Duration = Duration::from_millis(250);
 
-/// The interval at which a request that waits for its answer checks the owner of its partition.
-/// Most answers come sooner.
+/// How often a request that waits for its answer checks the owner of its partition. Most answers
+/// come sooner.
 const OWNER_CHECK: Duration = Duration::from_millis(250);
 
 /// The time that a former owner has for its answer.

@@ -1,4 +1,4 @@
-//! The question of an owner whether its successor is there.
+//! The question of an owner: is its successor there?
 
 use std::sync::Weak;
 

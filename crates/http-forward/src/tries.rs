@@ -1,10 +1,10 @@
 //! The tries of a request in a cluster: what follows from the end of each.
 //!
-//! Invariant: a 503 means that the request changed nothing, and so does a 401, a 403 or a 429. So a
-//! request of which one try may have changed something is answered only with what its partition
-//! answers after a look for the idempotency key, or else with 504 `unknown`. In a simpler version
-//! only a 503 becomes a 504. The connection breaks while a command runs; the token of the client
-//! ends; the second try gets 401. So the client takes a command for refused that is done.
+//! Invariant: a 401, 403, 429 or 503 means that the request changed nothing. So if one try may have
+//! changed something, the request gets only an answer that its partition gives after it has looked
+//! for the idempotency key, or else 504 `unknown`. In a simpler version only a 503 becomes a 504.
+//! The connection breaks while a command runs; the token of the client ends; the second try gets
+//! 401. So the client believes that the command was refused, but it is done.
 
 use http_server::problem::{Answer, MISDIRECTED, NOT_OWNER, ProblemDetails, UNKNOWN};
 use hyper::StatusCode;
@@ -49,9 +49,9 @@ pub(crate) enum NextStep {
 /// The codes of problems of requests that were not done, and that another try may do.
 const TRIED_AGAIN: [&str; 4] = [NOT_OWNER, "recovering", "stopping", MISDIRECTED];
 
-/// The codes of problems with which a partition refuses a command with an idempotency key that was
-/// not done before, or names the event of the command. After any other problem it is not known
-/// whether an earlier try did the command.
+/// The codes of problems that settle a command with an idempotency key: the partition says that the
+/// command was not done before, or names its event. After any other problem it is not known whether
+/// an earlier try did the command.
 const SETTLED: [&str; 7] =
     ["invalid", "not_found", "conflict", "no_number", "key_reused", "too_large", "not_applied"];
 
@@ -60,8 +60,8 @@ pub(crate) fn is_tried_again(code: &str) -> bool {
     TRIED_AGAIN.contains(&code)
 }
 
-/// Whether a command with this problem, of which an earlier try may have done the command, is
-/// settled: the problem tells its outcome.
+/// Whether this problem settles a command that an earlier try may have done: the problem tells the
+/// outcome.
 pub fn is_settled(code: &str) -> bool {
     SETTLED.contains(&code)
 }
@@ -108,8 +108,8 @@ impl Tries {
         }
     }
 
-    /// The answer of a request. If an earlier try may have done the request, and the answer does
-    /// not tell the outcome of that try, the answer is that the outcome is unknown.
+    /// The answer of a request: 504 `unknown` if an earlier try may have done the request, and this
+    /// answer does not tell the outcome of that try.
     pub(crate) fn settled(&self, answer: Answer, code: Option<String>) -> Answer {
         let Some(why) = &self.unknown else { return answer };
         let is_settled = match &answer {
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(step(tries.next(done())), (200, false), "the answer is known now");
     }
 
-    /// The client got the problem of the last try, for example that its token had ended, and took
-    /// the command for refused. The first try had done the command.
+    /// The client got the problem of the last try, for example that its token had ended, and
+    /// believed that the command was refused. The first try had done it.
     #[test]
     fn a_problem_that_does_not_tell_the_outcome_of_an_earlier_try_is_not_the_answer() {
         let problem = |status: u16, code| {

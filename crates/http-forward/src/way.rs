@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct Way<'w> {
     pub(crate) peer: &'w Arc<Peer>,
     pub(crate) owner: Owner,
-    /// The ownership row by which the owner was found.
+    /// The ownership row that named the owner.
     pub(crate) seen: OwnerRow,
     pub(crate) partition: Arc<PartitionLimits>,
     /// What the request keeps over its tries.
@@ -28,7 +28,7 @@ pub(crate) struct Way<'w> {
 }
 
 impl Way<'_> {
-    /// Takes all that a try with a body of so many bytes needs on its way.
+    /// Takes everything that a try needs on its way, with a body of this many bytes.
     ///
     /// # Errors
     /// The limit that refuses the request, or [has no room in time](Full::is_late) for it.

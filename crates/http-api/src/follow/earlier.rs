@@ -1,11 +1,11 @@
 //! The events from before the tail of a log, which a follower reads itself.
 //!
-//! A task reads them, so that the place and the memory of the read come back also while the client
-//! takes nothing. A simpler version reads while the answer is polled: eight clients that stop to
-//! receive keep all places until they are cut, and all other followers wait for them.
+//! A task reads them, so that the read gives back its place and its memory even if the client stops
+//! receiving. A simpler version reads while the answer is polled: eight clients that stop receiving
+//! keep all places until they are cut, and all other followers wait for them.
 //!
-//! Invariant: the task holds a place only while it reads. It holds none while it waits for its
-//! client, for longer than a moment, or for the memory of a large event.
+//! Invariant: the task holds a place only while it reads. It holds none while it waits for the
+//! memory of a large event, or for longer than [`MOMENT`] for its client.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -26,10 +26,10 @@ use super::{
 };
 use crate::{read::LogEvents, refusal::problem_of_busy};
 
-/// The time after which a read gives its place to the next follower that waits for one.
+/// After this time a read gives its place to the next follower that waits for one.
 const READ_TIME: Duration = Duration::from_secs(5);
 
-/// The time for which a read waits for its client before it gives its place back.
+/// How long a read waits for its client before it gives its place back.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// The events of a log for one follower, from before the tail. The read ends when this value is
@@ -55,18 +55,18 @@ pub(super) struct EarlierReader {
     next: u64,
 }
 
-/// What ended a read.
+/// Why a read ended.
 enum ReadEnd {
     /// There are no more events, or the follower has left.
     Done,
     /// The time of the read is over, or its client does not take its events.
     Paused,
-    /// The next event needs so many bytes of memory.
+    /// The next event needs this many bytes of memory.
     NeedsMemory(usize),
 }
 
 impl EarlierEvents {
-    /// Reads events in a task, which begins with a read if there is one already.
+    /// Starts a task that reads events. The task begins with `begun`, if there is such a read.
     pub(super) fn begin(reader: EarlierReader, begun: Option<BegunRead>) -> EarlierEvents {
         let (sender, pieces) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
@@ -120,14 +120,14 @@ impl EarlierReader {
                 Ok(ReadEnd::Done) => return,
                 Ok(ReadEnd::Paused) => continue,
                 Ok(ReadEnd::NeedsMemory(bytes)) => self.limits.large(bytes).await,
-                // Without its follower nobody needs the error.
+                // If the follower has left, nobody needs the error.
                 Err(error) => return drop(pieces.send(Err(error)).await),
             };
             memory = needed.ok();
         }
     }
 
-    /// Sends events until the read ends. `memory` is that of the first large event.
+    /// Sends events until the read ends. `memory` is for the first large event.
     async fn send(
         &mut self,
         read: BegunRead,
@@ -148,7 +148,7 @@ impl EarlierReader {
                 let place = match place {
                     Ok(place) => place,
                     Err(_) => {
-                        // Others read while the client takes nothing.
+                        // Others read while the client does not receive.
                         read = None;
                         pieces.reserve().await
                     }
@@ -164,8 +164,8 @@ impl EarlierReader {
         Ok(ReadEnd::Paused)
     }
 
-    /// Gives each large event its memory. Returns the events up to the first for which there is
-    /// none at once, and the size of that one.
+    /// Gives each large event its memory. Stops at the first event that cannot get its memory at
+    /// once. Returns the events before it, and its size.
     fn with_memory(
         &self,
         events: Vec<Bytes>,

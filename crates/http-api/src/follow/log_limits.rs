@@ -1,8 +1,8 @@
 //! What one log may take of the limits that the followers of all logs share.
 //!
 //! Invariant: a follower waits for the limit of its log before it waits for anything that all logs
-//! share. So the clients of a log that take nothing, and a storage that does not answer for the
-//! log, hold a bounded part of that, and the other followers of the log wait behind them.
+//! share. So clients of a log that stop receiving, and a storage that does not answer for the log,
+//! hold a bounded part of that, and only the other followers of the log wait for them.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use http_server::{
 use super::tail::LARGE_BYTES;
 use crate::limits::{Limits, earlier_reads};
 
-/// The most memory of the large events of one log, in bytes. It counts those that are kept for its
-/// followers, and those that its clients have not received. At most half of it is kept, so that
-/// followers can read earlier events.
+/// The most memory of the large events of one log, in bytes. This counts events that are kept for
+/// its followers, and events that its clients have not received. At most half of it is kept, so
+/// that followers can read earlier events.
 const LARGE_BYTES_OF_LOG: usize = 2 * LARGE_BYTES;
 
 /// The most reads of earlier events of one log at the same time.
@@ -91,7 +91,7 @@ mod tests {
         Arc::new(Limits::new(&settings, 2, &Clock::system()))
     }
 
-    /// The clients of one log that took nothing had all memory for large events. So the followers
+    /// Clients of one log that received nothing held all memory for large events. So the followers
     /// of all other logs waited until these clients were cut.
     #[tokio::test]
     async fn a_log_leaves_memory_for_the_large_events_of_others() {
@@ -105,12 +105,13 @@ mod tests {
         // A client of the log has received an event.
         held.pop();
         waits.now_or_never().unwrap().unwrap();
-        // An event of any size is sent at last.
+        // Once all memory is free, an event of any size is sent.
         held.clear();
         assert!(slow.try_large(99 * MIB).is_some());
     }
 
-    /// The followers of one principal had all turns to read earlier events, and all reads of a log.
+    /// The followers of one principal held all turns to read earlier events, and all reads of a
+    /// log.
     #[tokio::test]
     async fn a_principal_leaves_turns_to_the_followers_of_others() {
         let (all, clock) = (limits(), Clock::system());

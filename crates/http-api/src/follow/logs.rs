@@ -1,4 +1,4 @@
-//! The logs that somebody follows on this node, each with what its followers share.
+//! The logs that clients follow on this node, each with what its followers share.
 
 use std::{
     collections::HashMap,
@@ -11,15 +11,15 @@ use vvm::{OwnedLog, processor::LogName};
 
 use super::{context::FollowContext, log_limits::LogLimits, tail::Tail, tail_reader::TailReader};
 
-/// The logs that somebody follows on this node.
+/// The logs that clients follow on this node.
 #[derive(Debug, Default)]
 pub(crate) struct FollowedLogs(Mutex<HashMap<(FollowedPartition, LogName), Weak<FollowedLog>>>);
 
 /// The partition of a log, under one ownership. Each partition counts its own epochs, so an epoch
-/// alone names no partition.
+/// alone does not identify a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FollowedPartition {
-    /// The place of the application on this node.
+    /// The index of the application on this node.
     pub(crate) app: usize,
     pub(crate) partition: u16,
     pub(crate) epoch: u64,
@@ -42,13 +42,13 @@ impl FollowedLogs {
         }
         let new = Arc::new(FollowedLog::new(log, next, context));
         *known = Arc::downgrade(&new);
-        // A search for each new log costs little beside the read of the log.
+        // This search costs little compared with reading a log.
         all.retain(|_, log| log.strong_count() > 0);
         new
     }
 }
 
-/// A log that somebody follows. Its task ends when this value is dropped.
+/// A log that clients follow. Its task ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct FollowedLog {
     tail: watch::Receiver<Tail>,

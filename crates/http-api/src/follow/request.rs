@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(start("from=7", &last("41")), Ok(FollowStart::At(42)));
         assert_eq!(start("from=end", &last("41")), Ok(FollowStart::At(42)));
         assert_eq!(start("from=7", &last("")), Ok(FollowStart::At(7)));
-        // Other clients of lines may send the header without a meaning.
+        // For clients of lines the header has no meaning.
         assert_eq!(start("from=7", &[(LAST_EVENT_ID, "41")]), Ok(FollowStart::At(7)));
         for (query, headers) in [
             ("from=0", vec![]),

@@ -12,7 +12,7 @@ pub(crate) const TAIL_BYTES: usize = 32 << 10;
 /// The most bytes of large events that a log keeps for its followers. The last event may be larger.
 pub(super) const LARGE_BYTES: usize = 4 << 20;
 
-/// The time for which a log keeps large events. All followers that wait take an event in this time.
+/// How long a log keeps large events. All waiting followers take an event within this time.
 pub(super) const LARGE_TIME: Duration = Duration::from_secs(5);
 
 /// The last events of a log.
@@ -38,7 +38,7 @@ struct TailEvent {
 pub(super) enum TailEvents {
     /// The next events.
     Events(Vec<Bytes>),
-    /// The next event is not kept any more.
+    /// The next event is no longer kept.
     Behind,
     /// The tail does not have the next event yet.
     End,
@@ -51,7 +51,8 @@ impl Tail {
         Tail { first: next, events: VecDeque::new(), small_bytes: 0, large_bytes: 0, failure: None }
     }
 
-    /// Returns the events from an offset on: at least one, and of them at most so many bytes.
+    /// Returns the events from an offset on: the first one always, more only while they have at
+    /// most `most` bytes together.
     pub(super) fn events(&self, next: u64, most: usize) -> TailEvents {
         let Some(skip) = next.checked_sub(self.first) else { return TailEvents::Behind };
         let mut bytes = 0;
@@ -75,7 +76,7 @@ impl Tail {
         self.first + self.events.len() as u64
     }
 
-    /// Adds the next event. `None`: there is no memory for it, so the tail begins behind it.
+    /// Adds the next event. `None` means that there is no memory for it: the tail begins after it.
     pub(super) fn add(&mut self, json: Option<Bytes>, now: Instant) {
         let Some(json) = json else {
             *self = Tail::new(self.end() + 1);
@@ -91,7 +92,7 @@ impl Tail {
         self.drop_large(now);
     }
 
-    /// Drops large events that are older than [`LARGE_TIME`], and all before them.
+    /// Drops large events that are older than [`LARGE_TIME`], and all events before them.
     pub(super) fn drop_large(&mut self, now: Instant) {
         let is_old =
             |event: &TailEvent| is_large(event.json.len()) && event.added + LARGE_TIME <= now;

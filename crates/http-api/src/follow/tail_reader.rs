@@ -55,7 +55,7 @@ impl TailReader {
             () = partition.ended() => return,
             failure = self.read() => failure,
         };
-        // Followers still take the events in front of the failure.
+        // Followers still get the events before the failure.
         self.tail.send_modify(|tail| tail.fail(failure));
         partition.ended().await;
     }
@@ -72,7 +72,7 @@ impl TailReader {
                 let changed = self.changes.changed(known);
                 if self.context.clock.timeout_at(until, changed).await.is_err() {
                     let now = self.context.clock.now();
-                    // Nobody waits for what is dropped.
+                    // This wakes no follower: none waits for a dropped event.
                     self.tail.send_if_modified(|tail| {
                         tail.drop_large(now);
                         false
@@ -86,7 +86,7 @@ impl TailReader {
         }
     }
 
-    /// Reads the events behind the tail, up to the last one that is applied.
+    /// Reads the events after the tail, up to the last applied one.
     async fn read_to_end(&mut self) -> Result<(), String> {
         let FollowContext { limits, clock, .. } = &*self.context;
         let nobody = Asker::nobody(Instant::FAR_FUTURE);

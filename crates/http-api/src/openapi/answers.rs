@@ -41,7 +41,7 @@ pub(super) fn content(app: &DescribedApp<'_>, answer: AnswerKind, table: Option<
     }
 }
 
-/// Lines, each an event. OpenAPI 3.1 has no word for the lines of a body, so a key of its own names
+/// Lines, each an event. OpenAPI 3.1 cannot describe the lines of a body, so an extension key names
 /// their schema.
 fn events() -> Json {
     let lines = "One event in each line. An empty line is a sign of life.";

@@ -28,7 +28,7 @@ pub(crate) enum ProblemOf {
     Numbers,
     /// Requests for a log.
     Log,
-    /// Requests that no operation of the API answers: another method, or no HTTP.
+    /// Requests that no operation of the API answers: another method, or not HTTP.
     Nothing,
 }
 

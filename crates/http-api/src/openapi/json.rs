@@ -1,9 +1,9 @@
-//! The pieces of which a description is made.
+//! The building blocks of a description.
 
 use serde_json::{Value as Json, json};
 use vvm::{processor::Application, sysvvm::AppName};
 
-/// An application that the description has.
+/// An application in the description.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DescribedApp<'a> {
     pub(crate) name: &'a AppName,

@@ -45,7 +45,7 @@ fn problem(status: u16, codes: &BTreeSet<&str>) -> Json {
             },
             "apps": {
                 "type": "array", "items": { "type": "string" },
-                "description": "With the code `not_deployed`: the applications of the node in which the token grants anything.",
+                "description": "With the code `not_deployed`: the applications of the node where the token grants something.",
             },
             "owner": text("The address of the owner of the partition, with some codes of 429 and 503."),
             "plogOffset": natural("The offset of the event, with the code `not_applied`."),

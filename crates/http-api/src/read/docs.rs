@@ -28,7 +28,7 @@ impl DocsQuery {
     /// Reads the query of a request for records of any table.
     ///
     /// # Errors
-    /// If there are no ids, too many, or one twice; or if no table has a chosen field.
+    /// If there are no ids, too many, or a duplicate; or if no table has a chosen field.
     pub(crate) fn of(schema: &Schema, query: Option<&str>) -> Result<DocsQuery, ProblemDetails> {
         let ids: Option<String> = parameter(query, "ids")?;
         let Some(ids) = ids else {
@@ -72,7 +72,7 @@ pub(crate) struct FoundDocs {
     pub(crate) is_nothing: bool,
 }
 
-/// Reads records in the order of their ids. `read` reads some of them by one call.
+/// Reads records in the order of their ids. `read` reads some of them in one call.
 pub(crate) async fn read_docs<
     R: Future<Output = Result<Vec<Option<StoredRecord>>, ProblemDetails>>,
 >(
@@ -103,7 +103,7 @@ pub(crate) async fn read_docs<
             }
             answered += 1;
         }
-        // Records like those before are together about as large as a page.
+        // If the next records are like those before, together they are about as large as a page.
         records = (PAGE_BYTES / largest).clamp(1, MOST_RECORDS);
     }
     let rest: Vec<u64> = query.ids[answered..].iter().map(|id| id.0).collect();

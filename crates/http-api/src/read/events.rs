@@ -13,11 +13,11 @@ use crate::rows::line_of_entry;
 
 /// The events of a log from one event on.
 ///
-/// Guarantee: each event in front of a damaged one is returned before the error.
+/// Guarantee: every event before a damaged one is returned before the error.
 pub(crate) struct LogEvents {
     entries: BoxStream<'static, eventlog::Result<Entry>>,
     log: LogName,
-    /// Each step is done on one of these.
+    /// Each step takes one of these turns.
     turns: Arc<Limit>,
     /// The end of the events, once the entries came to it. Entries are not read after their end.
     end: Option<eventlog::Result<()>>,
@@ -46,21 +46,20 @@ impl LogEvents {
         Ok(true)
     }
 
-    /// Returns only so many events.
+    /// Limits the number of events that are returned.
     pub(crate) fn limited(mut self, count: usize) -> LogEvents {
         self.entries = self.entries.take(count).boxed();
         self
     }
 
-    /// The next events: at least one, and no more after the first that brings them to `most` bytes.
-    /// None at the end.
+    /// The next events, until they have `most` bytes or more. Empty only at the end.
     ///
     /// Invariant: between two steps the other tasks of the thread get a turn. A simpler version
     /// reads on as long as rows are there and the client takes the answer. So one poll renders
     /// megabytes; the thread fires no timer meanwhile, and the lease of the node is not renewed.
     ///
     /// # Errors
-    /// Those of the log. No events follow.
+    /// The errors of the log. No events follow an error.
     pub(crate) async fn next(&mut self, most: usize) -> eventlog::Result<Vec<Bytes>> {
         if std::mem::replace(&mut self.needs_pause, true) {
             yield_now().await;

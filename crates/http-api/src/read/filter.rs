@@ -22,8 +22,7 @@ const MOST_VALUES: usize = 100;
 /// its values.
 #[derive(Debug, PartialEq)]
 pub(crate) struct DocFilter {
-    /// The accepted values of each field. `None` accepts a document in which the field has no
-    /// value.
+    /// The accepted values of each field. `None` accepts a document where the field has no value.
     fields: Vec<(String, Vec<Option<Value>>)>,
     /// The accepted states.
     is_active: Vec<bool>,

@@ -1,4 +1,4 @@
-//! Reading the ranges of a counter that were reserved and may not be all issued.
+//! Reading the ranges that a counter has reserved and may not have fully issued.
 
 use clock::{Instant, WallTime};
 use http_server::{

@@ -1,8 +1,8 @@
 //! Reading a list of documents, page by page.
 //!
-//! Invariant: a page ends with the place at which the list goes on, whatever the records and the
-//! gaps between them are like. Each page comes farther than the page before. A page without
-//! documents ends the list, or its time is over, or there are too many such pages at that moment.
+//! Invariant: a page ends with the place where the list goes on, whatever records and gaps it
+//! meets. Each page gets farther than the one before. A page has no documents only if the list ends
+//! there, its time is over, or too many such pages are read at that moment.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -86,13 +86,13 @@ struct DocsPage<'q> {
     /// The documents, with commas between them.
     docs: Vec<u8>,
     count: usize,
-    /// The place at which the next page goes on; `None` at the end of the list.
+    /// Where the next page goes on; `None` at the end of the list.
     next: Option<u64>,
     examined: u64,
     clock: &'q Clock,
     until: Instant,
     long_pages: &'q Arc<Limit>,
-    /// The permit of a page that goes on behind [`MOST_EXAMINED`].
+    /// The permit of a page that goes on past [`MOST_EXAMINED`].
     long_page: Option<Permit>,
     steps: ReadSteps,
 }
@@ -135,7 +135,7 @@ impl DocsPage<'_> {
         self.count > 0 || self.long_page.is_none()
     }
 
-    /// The most ids of the next block that is read downwards. A page that goes on behind
+    /// The most ids of the next block that is read downwards. A page that goes on past
     /// [`MOST_EXAMINED`] has no documents, so only the storage limits its blocks.
     fn most_ids(&self) -> u64 {
         match MOST_EXAMINED.saturating_sub(self.examined) {
@@ -173,7 +173,7 @@ impl DocsPage<'_> {
             let is_empty = self.examined == before;
             self.count_block(before).await;
             let end = block.last().0;
-            // A command that is applied meanwhile may have written records behind the last one.
+            // A command that is applied meanwhile may have written records after the last one.
             let Some(behind) = end.checked_add(1).filter(|_| !is_empty || end < last) else {
                 return Ok(());
             };
@@ -241,7 +241,7 @@ impl DocsPage<'_> {
             let Some(json) = json else { continue };
             bytes += json.len();
             docs.push_back((stored.record.id.0, json));
-            // The documents behind the first one fill the page without it.
+            // The documents after the first one fill the page without it.
             while let Some((_, first)) = docs.front()
                 && (docs.len() > self.query.limit - self.count
                     || self.docs.len() + bytes - first.len() >= PAGE_BYTES)

@@ -21,7 +21,7 @@ pub(crate) struct ListQuery {
     pub(super) filter: DocFilter,
     pub(super) shown: ShownFields,
     pub(super) order: ListDirection,
-    /// The id behind which the answer begins, in the order of the list.
+    /// The answer begins after this id, in the order of the list.
     pub(super) after: Option<u64>,
     pub(super) limit: usize,
 }

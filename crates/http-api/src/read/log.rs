@@ -25,8 +25,8 @@ use crate::refusal::problem_of_busy;
 /// The largest number of events in an answer.
 pub(crate) const MOST_EVENTS: usize = 1_000_000;
 
-/// Sends a log, one event a line, up to the last event that is applied. At the end of the token
-/// of the client the answer is cut.
+/// Sends a log, one event a line, up to the last applied event. When the token of the client ends,
+/// the answer is cut.
 pub(crate) async fn send_log(
     clock: &Clock,
     turns: &Arc<Limit>,

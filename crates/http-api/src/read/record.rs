@@ -11,7 +11,7 @@ use vvm::{
 /// millisecond, because the other requests on the same thread wait for it.
 pub(super) const STEP_BYTES: usize = 64 << 10;
 
-/// The problem of a request that could not be read.
+/// The problem of a read that failed.
 pub fn read_problem(error: eventlog::Error) -> ProblemDetails {
     if error.is_lasting() {
         let status = StatusCode::INTERNAL_SERVER_ERROR;

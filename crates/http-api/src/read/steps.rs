@@ -16,7 +16,7 @@ pub(super) struct ReadSteps {
 }
 
 impl ReadSteps {
-    /// Notes that a record was examined, which added so many bytes to the answer.
+    /// Notes that a record was examined and added this many bytes to the answer.
     pub(super) async fn examined(&mut self, bytes: usize) {
         self.records += 1;
         self.bytes += bytes;

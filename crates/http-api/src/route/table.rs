@@ -1,7 +1,7 @@
 //! The table of all endpoints of applications.
 //!
 //! The router, the checks of a request, the metrics and the description of the API read this table.
-//! A new endpoint needs an entry here, an [`ApiOperation`], and the place that does it.
+//! A new endpoint needs an entry here, an [`ApiOperation`], and the code that does it.
 
 use access::Right;
 use http_server::{
@@ -23,7 +23,7 @@ use self::{
 use super::operation::{ApiOperation as Op, LARGEST, name, path_number, record, series};
 use crate::read::{MOST_DOCS, MOST_EVENTS, MOST_GAPS, MOST_IDS};
 
-/// The parameter of a read that says from where the answer may come.
+/// The parameter of a read that says where the answer may come from.
 pub(crate) const CONSISTENCY: &str = "consistency";
 
 /// The largest number of commands in a batch.

@@ -43,7 +43,7 @@ fn readable_json(bytes: &[u8]) -> Option<&RawValue> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// Reads a value with at most so many levels.
+/// Reads a value with at most this many levels.
 #[derive(Clone, Copy)]
 struct ReadableJson {
     levels: usize,
@@ -136,8 +136,7 @@ mod tests {
         }
     }
 
-    /// Bytes of 127 levels could be read alone, and not in the answer of a batch, which has three
-    /// more.
+    /// Bytes of 127 levels could be read alone, but not in the answer of a batch, which adds three.
     #[test]
     fn bytes_of_many_levels_are_base64() {
         let nested = |levels| "[".repeat(levels) + &"]".repeat(levels);

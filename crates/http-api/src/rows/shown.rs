@@ -20,7 +20,7 @@ impl ShownFields {
     /// Reads a list of fields, with commas between them. `None` stands for all fields.
     ///
     /// # Errors
-    /// If a field is there twice, or if `why_unknown` gives a reason why there is no such field.
+    /// If a field is named twice, or if `why_unknown` gives a reason why there is no such field.
     pub fn of(
         keys: Option<&str>,
         why_unknown: impl Fn(&str) -> Option<String>,

@@ -47,7 +47,7 @@ struct EntryBody<'e> {
     args: Option<BytesBody<'e>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<&'e str>,
-    /// The bytes that were found in place of an event.
+    /// The bytes that were found instead of an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     corrupted: Option<String>,
     epoch: u64,
@@ -105,9 +105,9 @@ impl<'e> EntryBody<'e> {
 /// An entry of a log as a line of JSON. In the log of a partition an event names its workspace, and
 /// a fencing entry names none.
 ///
-/// Invariant: the line has no end of a line in it. A client may send arguments in several lines.
-/// Such an end is always between two values, because a text of JSON has it only with an escape. So
-/// a space in its place changes no value.
+/// Invariant: the line contains no newline. A client may send arguments in several lines. JSON
+/// texts escape their newlines, so any other newline is between two values, and a space in its
+/// place changes no value.
 pub(crate) fn line_of_entry(entry: &Entry, log: LogName) -> Vec<u8> {
     // All keys are texts, so the conversion cannot fail.
     let mut line = serde_json::to_vec(&EntryBody::of(entry, log)).unwrap_or_default();

@@ -21,8 +21,8 @@ pub(super) fn value_of_json(
     }
 }
 
-/// The value with which a client compares a field. Unlike a value that is written, it may be that
-/// of a number field or a sequence field.
+/// The value that a client compares a field with. Unlike a value to write, it may be for a number
+/// field or a sequence field.
 pub(crate) fn comparable_value(
     table: &Table,
     name: &str,

@@ -41,7 +41,7 @@ impl Authenticator for ByName {
     }
 }
 
-/// Lets a node ask for tokens.
+/// Makes a node require tokens.
 pub(crate) fn asks(settings: &mut HttpApiSettings) {
     settings.authenticator = Some(Arc::new(ByName));
 }
@@ -87,8 +87,8 @@ fn the_owner_checks_the_caller_of_a_forwarded_request_again() {
     owner.stop();
 }
 
-/// A principal that took its logs slowly had all eight places of the owner at a node that forwards,
-/// so all others got no log of this owner through the node.
+/// At a node that forwards, a principal that received its logs slowly held all eight places of the
+/// owner. So nobody else got a log of this owner through the node.
 #[test]
 fn a_principal_leaves_places_for_forwarded_logs_of_others() {
     let cluster = TestCluster::new();
@@ -134,8 +134,8 @@ fn a_principal_leaves_places_for_forwarded_logs_of_others() {
     owner.stop();
 }
 
-/// A principal that followed logs of an owner through another node had all 256 places of this owner
-/// there.
+/// A principal that followed logs of an owner through another node held all 256 places of this
+/// owner there.
 #[test]
 fn a_principal_leaves_places_for_forwarded_followers_of_others() {
     let cluster = TestCluster::new();

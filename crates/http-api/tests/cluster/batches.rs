@@ -12,7 +12,7 @@ use shop::http_client::{logged, request, try_request, workspace_path};
 
 use crate::support::{ClusterNode, Cut, NodeOptions, Proxy, TestCluster, WS, Way};
 
-/// A batch of three commands, of which the second one is refused.
+/// A batch of three commands. The second one is refused.
 const BATCH: &str = r#"{"commands":[
     {"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]},
     {"command":"sys.CUD","rows":[]},
@@ -64,7 +64,7 @@ fn a_batch_with_a_key_is_done_once_wherever_the_connection_breaks() {
 }
 
 /// The second try of a batch was refused in part by a problem that says nothing about the first
-/// one, and the client took the command for refused.
+/// one, and the client believed that the command was refused.
 #[test]
 fn a_batch_that_is_tried_again_is_unknown_unless_all_its_commands_are_settled() {
     let proxy = Proxy::start();
@@ -85,8 +85,8 @@ fn a_batch_that_is_tried_again_is_unknown_unless_all_its_commands_are_settled() 
     owner.stop();
 }
 
-/// The partition moves to and fro while batches run. A batch of which nothing was done goes to the
-/// next owner as a whole. Else each answer says what became of its command.
+/// The partition moves to and fro while batches run. If nothing of a batch was done, the whole
+/// batch goes to the next owner. Otherwise each answer says what became of its command.
 #[test]
 fn the_answers_of_a_batch_are_true_while_the_partition_moves() {
     let options = || NodeOptions { seats: Some(2), ..NodeOptions::default() };

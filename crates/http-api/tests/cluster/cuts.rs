@@ -110,7 +110,7 @@ fn numbers_are_drawn_at_most_once() {
     owner.stop();
 }
 
-/// Something else than a node listened at the address of the owner. The entry received its endless
+/// Something other than a node listened at the address of the owner. The entry received its endless
 /// answer, and kept all of it in memory.
 #[test]
 fn an_answer_without_a_length_or_with_a_huge_one_is_not_received() {

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The id of the request that wrote the last event.
 const LAST: &str = "last";
 
-/// The form in which a client follows a log.
+/// How a client follows a log.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Lines,
@@ -90,7 +90,7 @@ impl Client {
 }
 
 /// The partition moves to and fro while commands are written. Each follower connects again when its
-/// answer ends, and has the whole log at last, each event once and in order.
+/// answer ends, and in the end has the whole log, each event once and in order.
 #[test]
 fn followers_get_each_event_once_while_the_partition_moves() {
     const MOVES: usize = 4;
@@ -137,8 +137,8 @@ fn followers_get_each_event_once_while_the_partition_moves() {
     first.stop();
 }
 
-/// Followers at another node need connections for days. They leave those of all other requests
-/// alone, and the places of logs that are read once.
+/// Followers at another node need connections for days. They take neither the connections of other
+/// requests nor the places of logs that are read once.
 #[test]
 fn followers_leave_connections_and_logs_to_others() {
     const MOST: usize = 256;
@@ -180,7 +180,7 @@ fn followers_leave_connections_and_logs_to_others() {
     owner.stop();
 }
 
-/// The connection of a follower ends soon when the node stops that the follower talks to.
+/// When a node stops, the connections of its followers end soon.
 #[test]
 fn followers_through_a_node_end_when_it_stops() {
     let (owner, entry) = TestCluster::owner_and_entry(None);

@@ -113,7 +113,7 @@ fn a_log_is_passed_on_while_it_arrives() {
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     slow.write_all(head.as_bytes()).unwrap();
     slow.read_exact(&mut [0; 100]).unwrap();
-    // The last answer in front of it may still be on its way out.
+    // The answer before it may still be on its way out.
     entry.wait_for(|entry| entry.metric("httpapi_memory_reserved_bytes{of=\"answers\"}") == 0.0);
     assert_eq!(entry.command(WS, "sys.CUD", ROW).0, 200, "a slow log is in nobody's way");
     drop(slow);
@@ -197,8 +197,8 @@ fn one_document_can_be_read_from_the_storage() {
     owner.stop();
 }
 
-/// The node in front of the owner took no large answers. A command with a large result was done,
-/// and its client got a 504 at each try.
+/// The node that forwarded to the owner accepted no large answers. A command with a large result
+/// was done, and its client got a 504 at each try.
 #[test]
 fn the_answer_to_a_write_comes_through_whatever_its_size() {
     let cluster = TestCluster::new();

@@ -1,5 +1,5 @@
 //! A peer that takes requests and never answers: its requests are bounded, and other partitions do
-//! not notice. The proxy in front of the peer holds back all bytes.
+//! not notice. The proxy between the nodes holds back all bytes.
 
 use std::{
     io::{Read as _, Write as _},
@@ -15,7 +15,7 @@ use crate::support::{
     ClusterNode, HANGING_WS, NodeOptions, Oracle, Proxy, ROW, TestCluster, WS, connect,
 };
 
-/// The entry waits for so long.
+/// How long the entry waits.
 const TIME: Duration = Duration::from_millis(1_500);
 
 /// The number of requests that one partition may hold. A peer may hold twice as many.
@@ -200,9 +200,9 @@ fn a_partition_that_hangs_leaves_connections_for_others() {
     owner.stop();
 }
 
-/// The owner got a request and does not answer, and another node takes the partition. The request
-/// is not waited for until its deadline. With a key it is sent to the new owner. Without one its
-/// outcome is unknown.
+/// The owner got a request and does not answer, and another node takes the partition. The entry
+/// does not wait until the deadline of the request. With a key the request is sent to the new
+/// owner. Without one its outcome is unknown.
 #[test]
 fn a_request_at_a_former_owner_is_given_up_when_a_new_owner_is_seen() {
     let nodes = Nodes::with(|settings| settings.command_time = Duration::from_secs(60));
@@ -239,8 +239,8 @@ fn a_request_at_a_former_owner_is_given_up_when_a_new_owner_is_seen() {
     nodes.stop();
 }
 
-/// Clients that take eight logs of workspace 1 slowly, so that all places of the owner are taken.
-/// And the path of such a log.
+/// Clients that take eight logs of workspace 1 slowly, so that all places of the owner are taken;
+/// and the path of such a log.
 fn slow_logs(nodes: &Nodes) -> (Vec<TcpStream>, String) {
     const LOGS: usize = 8;
     let text = "x".repeat(100 << 10);

@@ -160,7 +160,7 @@ fn an_address_that_another_process_has_answers_nothing() {
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(600) && waited < Duration::from_secs(2), "{waited:?}");
     assert_eq!(logged(stranger.api, WS).len(), events);
-    // The refusals cost no connections: the same one has them all.
+    // The refusals cost no connections: all of them arrive on the same one.
     proxy.leads_to(owner.cluster);
     entry.stop();
     owner.stop();

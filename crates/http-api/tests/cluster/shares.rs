@@ -54,7 +54,7 @@ fn read(api: SocketAddr, name: &str) -> (u16, Duration) {
     (status, start.elapsed())
 }
 
-/// Sends a request of the slow principal so many times, and receives nothing.
+/// Sends a request of the slow principal this many times, and receives nothing.
 fn send(api: SocketAddr, method: &str, path: &str, body: &str, times: usize) -> TcpStream {
     let mut client = connect(api);
     let length = body.len();
@@ -73,7 +73,7 @@ fn use_up_share(node: &ClusterNode) -> Vec<TcpStream> {
     clients
 }
 
-/// Waits until clients hold at least so much memory, and no answer is made.
+/// Waits until clients hold at least this much memory, and no answer is made.
 fn until_memory_rests(node: &ClusterNode, of: &str, least: u32) {
     let (begun, mut last, mut since) = (Instant::now(), 0.0, Instant::now());
     while last < f64::from(least) || since.elapsed() < Duration::from_secs(1) {
@@ -88,7 +88,7 @@ fn until_memory_rests(node: &ClusterNode, of: &str, least: u32) {
 
 /// A principal has used up its share of the memory of one node. Its reads that another node
 /// forwarded waited for this share until half of their time was over. They held all connections to
-/// the owner meanwhile, and the reads of all others waited behind them.
+/// the owner meanwhile, and the reads of all others had to wait.
 #[test]
 fn a_principal_leaves_connections_between_nodes_to_others() {
     for is_share_of_entry in [true, false] {
@@ -113,7 +113,7 @@ fn a_principal_leaves_connections_between_nodes_to_others() {
     }
 }
 
-/// A read gave its place back when it was tried again. Then other reads of its principal had the
+/// A read gave its place back when it was tried again. Then other reads of its principal took the
 /// share, and the read got a 429 after a moment.
 #[test]
 fn a_read_that_is_tried_again_does_not_lose_its_share() {
@@ -152,7 +152,7 @@ fn a_read_that_is_tried_again_does_not_lose_its_share() {
     }
 }
 
-/// A principal sent small commands with large results, and received nothing. Its answers had all
+/// A principal sent small commands with large results, and received nothing. Its answers held all
 /// memory for bodies, and nobody else could write through this node.
 #[test]
 fn a_principal_that_receives_results_slowly_leaves_memory_for_the_bodies_of_others() {
@@ -204,7 +204,7 @@ fn a_principal_that_receives_results_slowly_leaves_memory_for_the_bodies_of_othe
 fn a_draw_counts_at_both_nodes_before_a_number_is_drawn() {
     let (owner, entry) = owner_and_entry(|settings| {
         shared(settings);
-        // A draw waits for memory for half of this time, also on a busy machine.
+        // A draw waits for memory for half of this time, which must be enough on a busy machine.
         settings.command_time = Duration::from_secs(12);
     });
     let path = workspace_path(WS) + "/numbers/order/next";

@@ -70,7 +70,7 @@ fn a_node_of_another_authority_or_name_is_refused() {
     let cluster = TestCluster::new();
     let owner = cluster
         .owner(NodeOptions { tls: tls(&authority, "owner", NAME), ..NodeOptions::default() });
-    // The entry trusts nobody but its own authority.
+    // The entry trusts only its own authority.
     let stranger = tls(&other, "stranger", NAME);
     refused(&cluster, &owner, NodeOptions { tls: stranger, ..NodeOptions::default() });
     // The entry trusts the owner, and the owner does not trust the entry.
@@ -78,7 +78,7 @@ fn a_node_of_another_authority_or_name_is_refused() {
     let foreign = other.files(folder.path(), "foreign", NAME);
     (half.certificate, half.key) = (foreign.certificate, foreign.key);
     refused(&cluster, &owner, NodeOptions { tls: half.cluster().ok(), ..NodeOptions::default() });
-    // The certificate is for something else than a node.
+    // The certificate is for something other than a node.
     let web = tls(&authority, "web", "www.example.com");
     refused(&cluster, &owner, NodeOptions { tls: web, ..NodeOptions::default() });
     // The entry has no certificate.
@@ -116,7 +116,7 @@ fn a_node_can_see_that_the_others_will_refuse_its_certificate() {
     assert_eq!(why.file, TlsFile::Certificate, "{why}");
 }
 
-/// A node that worked took such a certificate, and the other nodes refused all its connections.
+/// A running node accepted such a certificate, and the other nodes refused all its connections.
 #[test]
 fn a_node_keeps_its_certificate_if_the_others_refuse_the_new_one() {
     let folder = tempfile::tempdir().unwrap();

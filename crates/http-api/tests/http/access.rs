@@ -180,7 +180,7 @@ fn described_kinds(described: &Value) -> BTreeSet<String> {
 }
 
 /// Checks that each operation of the description, and no other one, was refused with this status as
-/// often as a table with so many columns demands. So a new endpoint needs a row in [`routes`].
+/// often as a table with this many columns demands. So a new endpoint needs a row in [`routes`].
 fn check_each_is_refused(node: &TestNode, described: &Value, status: u16, columns: usize) {
     let kinds = described_kinds(described);
     assert!(kinds.contains("command") && kinds.contains("plog"), "{kinds:?}");
@@ -212,7 +212,7 @@ fn check_admin_paths(node: &TestNode, admin: &str) {
     assert_eq!(BTreeSet::from(rows), named);
 }
 
-/// Tokens that nobody should take, each with its name.
+/// Tokens that no node should accept, each with its name.
 fn wrong_tokens(issuer: &Issuer) -> Vec<(&'static str, Option<String>)> {
     let good = issuer.token("a", ALL);
     let parts: Vec<&str> = good.split('.').collect();
@@ -243,8 +243,8 @@ fn wrong_tokens(issuer: &Issuer) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-/// Every route times every kind of wrong token. Before a token is known to be right, the answer
-/// says nothing about what is there.
+/// Every route times every kind of wrong token. Until a token is known to be valid, the answer says
+/// nothing about what is there.
 #[test]
 fn every_route_refuses_every_wrong_token() {
     let issuer = Issuer::new();
@@ -316,7 +316,7 @@ fn the_description_shows_the_applications_of_the_token() {
     node.stop();
 }
 
-/// The log of a partition has the events of all its workspaces. Partition 1 is no workspace 1.
+/// The log of a partition has the events of all its workspaces. Partition 1 is not workspace 1.
 #[test]
 fn the_log_of_a_partition_is_for_administrators() {
     let issuer = Issuer::new();
@@ -341,7 +341,7 @@ fn the_log_of_a_partition_is_for_administrators() {
     node.stop();
 }
 
-/// A sender may follow a log for as long as the token says, and not for ever.
+/// A sender may follow a log only until its token ends.
 #[test]
 fn a_followed_log_ends_with_its_token() {
     let issuer = Issuer::new();
@@ -529,7 +529,7 @@ fn the_log_names_the_operator_of_each_action() {
     assert!(line(&drain) && line(&["cancel=true", "status=202"]), "{log}");
     let refused = ["refused", "https://issuer.example|client", "/drain", "cancel=1", "status=403"];
     assert!(line(&refused), "{log}");
-    // A token without grants wrote 16 KiB into the log by each request.
+    // A token without grants wrote 16 KiB into the log with each request.
     let long = format!("/drain?cancel={}", "x".repeat(10_000));
     assert_eq!(ask(&node, "POST", &long, Some(&client), "").0, 403);
     let log = node.log_text();
@@ -544,7 +544,7 @@ fn the_log_names_the_operator_of_each_action() {
     node.stop();
 }
 
-/// Only one action was tried, and another one could do without its line.
+/// The test tried only one action, and another one could lack its line.
 #[test]
 fn each_action_and_each_refused_operator_has_a_line_in_the_log() {
     let issuer = Issuer::new();

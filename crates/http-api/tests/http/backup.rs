@@ -21,7 +21,7 @@ use vvm::{
 
 use crate::support::TestNode;
 
-/// A database that at most makes backups.
+/// A database that can only make backups, if anything.
 #[derive(Debug)]
 struct Database {
     /// The pieces of its backups; `None` if it makes none.

@@ -32,7 +32,7 @@ use crate::{
     support::{Answer, PATIENCE, WS, answer_to, demo_app},
 };
 
-/// The way in which the storage of a test works.
+/// How the storage of a test behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     Works,

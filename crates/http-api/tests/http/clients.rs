@@ -142,8 +142,8 @@ fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     node.stop();
 }
 
-/// Clients that sent requests and took no answers kept all places for a minute, and nobody else got
-/// in. A client that the port let in has ten seconds, so that it can pause.
+/// Clients that sent requests and received no answers kept all places for a minute, and nobody else
+/// got in. A client that the port let in has ten seconds, so that it can pause.
 #[test]
 fn above_the_limit_an_answer_that_nobody_takes_gives_way() {
     let node = TestNode::with(|settings| settings.limits.connections = 3);
@@ -179,7 +179,7 @@ fn above_the_limit_an_answer_that_nobody_takes_gives_way() {
     node.stop();
 }
 
-/// Clients that sent requests one behind the other, and took all answers, kept all places for as
+/// Clients that sent requests one after the other, and took all answers, kept all places for as
 /// long as they liked: between two requests, the node was always at work for them.
 #[test]
 fn above_the_limit_a_client_without_a_token_gives_way_between_its_requests() {
@@ -225,7 +225,7 @@ fn above_the_limit_a_client_without_a_token_gives_way_between_its_requests() {
     node.stop();
 }
 
-/// The kernel took the answers to thousands of requests that were sent one behind the other,
+/// The kernel took the answers to thousands of requests that were sent one after the other,
 /// megabytes for each connection, although the client took none.
 #[test]
 fn a_request_waits_until_the_answers_in_front_of_it_are_taken() {
@@ -300,7 +300,7 @@ fn large_log(node: &TestNode) {
     }
 }
 
-/// Waits until the node counts so many connections of its clients.
+/// Waits until the node counts this many connections of its clients.
 fn until_connections(node: &TestNode, count: usize) {
     let line = format!("httpapi_connections{{service=\"api\"}} {count}");
     let start = Instant::now();

@@ -155,14 +155,14 @@ fn a_page_of_large_documents_is_short_and_the_last_id_is_the_end() {
         after = next;
     }
     assert_eq!(counts, [2, 2, 1]);
-    // The node searched behind the last id for ever.
+    // The node searched past the last id for ever.
     for last in [u64::MAX, u64::MAX - 1, 1 << 63] {
         assert_eq!(list(last), (0, None));
     }
     node.stop();
 }
 
-/// An answer looked at 10,000 documents at most. So it was empty behind 10,000 inactive documents,
+/// An answer looked at 10,000 documents at most. So it was empty after 10,000 inactive documents,
 /// although the list went on, and a client that did not look at `next` took that for the end.
 #[test]
 fn a_page_behind_many_deactivated_documents_has_the_next_active_one() {

@@ -170,7 +170,7 @@ fn a_request_that_makes_no_sense_is_refused() {
         let (status, answer) = request(node.api, "GET", &wlog(query), &[], "");
         assert_eq!((status, answer["code"].as_str()), (400, Some("bad_request")), "{query}");
     }
-    // The message said only that `end` is no number.
+    // The message said only that `end` is not a number.
     for query in ["from=end", "from=end&follow=false"] {
         let path = format!("{}/wlog?{query}", workspace_path(WS));
         let (status, answer) = request(node.api, "GET", &path, &[], "");
@@ -213,7 +213,7 @@ fn followers_are_limited_and_leave_room_for_others() {
     node.stop();
 }
 
-/// A node that stops ends its followers, in place of waiting for them.
+/// A node that stops ends its followers instead of waiting for them.
 #[test]
 fn followers_end_when_the_node_stops() {
     let node = TestNode::start();
@@ -228,7 +228,7 @@ fn followers_end_when_the_node_stops() {
     }
 }
 
-/// A client that takes nothing holds nobody up, loses nothing, and is cut off at last.
+/// A client that stops receiving holds nobody up, loses nothing, and is cut off in the end.
 #[test]
 fn a_slow_follower_gets_all_events_and_holds_nobody_up() {
     const EVENTS: u64 = 3_000;
@@ -305,8 +305,8 @@ fn write_large(node: &TestNode, events: usize) {
     }
 }
 
-/// Followers that took nothing kept all places to read earlier events until they were cut. All
-/// other followers were refused meanwhile.
+/// Followers that received nothing kept all places for reads of earlier events until they were cut.
+/// All other followers were refused meanwhile.
 #[test]
 fn a_follower_that_takes_nothing_gives_its_place_back() {
     const EVENTS: usize = 100;
@@ -327,11 +327,11 @@ fn a_follower_that_takes_nothing_gives_its_place_back() {
     node.stop();
 }
 
-/// Clients that took nothing held all memory for large events, and the followers of all other logs
-/// waited until these clients were cut.
+/// Clients that received nothing held all memory for large events, and the followers of all other
+/// logs waited until these clients were cut.
 ///
-/// How long a follower needs for an event of 4 MB depends on the machine. So the test looks whether
-/// a client was cut before.
+/// How long a follower needs for an event of 4 MB depends on the machine. So the test checks
+/// whether a client was cut before.
 #[test]
 fn clients_of_a_log_that_take_nothing_leave_memory_to_other_logs() {
     const EVENT: usize = 4_000_000;
@@ -373,8 +373,8 @@ fn clients_of_a_log_that_take_nothing_leave_memory_to_other_logs() {
     node.stop();
 }
 
-/// A follower that reads a long log steadily took the place in which all others read, until it was
-/// done.
+/// A follower that read a long log steadily kept the place that all others needed for their reads,
+/// until it was done.
 #[test]
 fn followers_that_catch_up_take_turns_and_leave_room_for_logs() {
     let node = TestNode::with(|settings| settings.logs = 1);
@@ -408,7 +408,7 @@ fn followers_that_catch_up_take_turns_and_leave_room_for_logs() {
     node.stop();
 }
 
-/// A client notices by the silence that the connection is lost, and the node by what it sends.
+/// A client notices a lost connection by the silence, and the node by what it sends.
 #[test]
 fn a_log_without_events_is_not_silent() {
     let node = TestNode::start();

@@ -98,7 +98,7 @@ impl CountedNode {
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// Writes an event with so many bytes of text.
+    /// Writes an event with this many bytes of text.
     fn write(&self, bytes: usize) {
         let fields = format!(r#""fields":{{"name":"{}"}}"#, "x".repeat(bytes));
         let row = format!(r#"{{"id":1,"table":"shop.Article",{fields}}}"#);
@@ -143,7 +143,7 @@ fn one_read_serves_all_followers_also_of_large_events() {
     let node = CountedNode::start();
     let mut followers: Vec<_> = (0..30).map(|_| node.open("follow=true&from=end")).collect();
     for event in 0..EVENTS {
-        // Newcomers disturb nobody.
+        // New followers do not disturb the others.
         followers.push(node.open("follow=true&from=end"));
         let before = node.reads.load(Ordering::SeqCst);
         node.write(100_000);
@@ -155,7 +155,7 @@ fn one_read_serves_all_followers_also_of_large_events() {
     node.stop();
 }
 
-/// The events in front of a damaged one were read, and dropped.
+/// The events before a damaged one were read, and dropped.
 #[test]
 fn the_events_in_front_of_a_damaged_one_are_sent() {
     let node = CountedNode::start();

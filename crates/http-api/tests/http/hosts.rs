@@ -75,7 +75,7 @@ fn a_request_names_one_host_and_that_is_this_machine() {
 }
 
 /// The node took `Origin: http://[::1]evil.com` for a page of this machine, and ignored the header
-/// in which browsers report the site of a page.
+/// that browsers use to report the site of a page.
 #[test]
 fn a_page_of_another_site_is_refused() {
     let node = TestNode::with(|settings| settings.limits.body_bytes = 10_000);

@@ -172,7 +172,7 @@ fn streams_end_at_once_when_the_node_stops() {
 }
 
 /// A web page that an operator visits could send an action to the node with the rights of its
-/// operator, also through a proxy that authenticates.
+/// operator, even through a proxy that authenticates.
 #[test]
 fn only_the_own_page_of_a_browser_sends_actions() {
     const ADMIN: &str = "X-Vvm-Admin: 1\r\n";

@@ -16,7 +16,7 @@ use crate::support::{PATIENCE, TestNode, WS};
 
 const MIB: usize = 1 << 20;
 
-/// Waits until bodies take so much memory.
+/// Waits until bodies take this much memory.
 fn until_bodies_take(node: &TestNode, bytes: usize) {
     let start = Instant::now();
     loop {
@@ -42,7 +42,7 @@ fn begin(node: &TestNode, body: &[u8], part: usize) -> TcpStream {
     stream
 }
 
-/// Makes the body of a command, with so many bytes.
+/// Makes the body of a command, with this many bytes.
 fn body(bytes: usize) -> Vec<u8> {
     let mut body = br#"{"rows":[{"id":1,"table":"shop.Article"}]}"#.to_vec();
     body.resize(bytes, b' ');
@@ -135,7 +135,7 @@ fn answers_do_not_wait_for_each_other() {
 }
 
 /// An answer of 4 MiB waited for memory and took all memory that became free. So answers of a few
-/// bytes waited behind it for as long as slow clients kept their memory.
+/// bytes waited in the queue for as long as slow clients kept their memory.
 #[test]
 fn small_answers_do_not_wait_behind_a_large_one() {
     let node = TestNode::with(|settings| {
@@ -173,8 +173,7 @@ fn small_answers_do_not_wait_behind_a_large_one() {
     node.stop();
 }
 
-/// The node reserved memory for announced bodies, and all other requests waited behind these
-/// bodies.
+/// The node reserved memory for announced bodies, and all other requests waited for these bodies.
 #[test]
 fn a_client_that_announces_a_body_and_sends_none_takes_no_memory() {
     let node = TestNode::start();
@@ -210,7 +209,7 @@ fn with_long_log(change: impl FnOnce(&mut HttpApiSettings)) -> TestNode {
     node
 }
 
-/// Asks for the log of the workspace, and takes nothing.
+/// Asks for the log of the workspace, and receives nothing.
 fn ask_for_log(node: &TestNode) -> TcpStream {
     let mut silent = TcpStream::connect(node.api).unwrap();
     let head = "host: localhost\r\nconnection: close";
@@ -221,9 +220,9 @@ fn ask_for_log(node: &TestNode) -> TcpStream {
 const NOT_TAKEN: &str =
     "httpapi_connections_closed_total{service=\"api\",reason=\"answer_not_taken\"}";
 
-/// The kernel ended the connection of a client that took nothing, and the node neither logged nor
-/// counted it. The operator saw no reason for answers that were cut. The client could not tell the
-/// cut from the end of the node.
+/// The kernel ended the connection of a client that received nothing, and the node neither logged
+/// nor counted that. The operator saw no reason for answers that were cut. The client could not
+/// tell the cut from the end of the node.
 #[test]
 fn a_client_that_takes_nothing_is_counted_and_its_connection_is_reset() {
     let node = with_long_log(|settings| settings.limits.answer_time = Duration::from_secs(2));
@@ -239,8 +238,8 @@ fn a_client_that_takes_nothing_is_counted_and_its_connection_is_reset() {
     node.stop();
 }
 
-/// A client that took nothing for the time of a head was cut. On the admin endpoint, 5 s without a
-/// write to its disk ended `vvm backup`.
+/// A client was cut if it received nothing for the time limit of a head. On the admin endpoint, 5 s
+/// without a write to its disk ended `vvm backup`.
 #[test]
 fn a_client_may_take_nothing_for_longer_than_it_may_be_idle() {
     let node = with_long_log(|settings| settings.limits.head_time = Duration::from_millis(500));
@@ -254,7 +253,7 @@ fn a_client_may_take_nothing_for_longer_than_it_may_be_idle() {
 }
 
 /// A client that took its answer byte by byte kept its place for as long as it liked. Each byte
-/// restarted the time limit of a connection that takes nothing.
+/// restarted the time limit of a connection that receives nothing.
 #[test]
 fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time() {
     let node = TestNode::with(|settings| {

@@ -29,7 +29,7 @@ struct SharedNode {
 }
 
 impl SharedNode {
-    /// Starts a node with a workspace that has a document of 900 KB, written so many times.
+    /// Starts a node with a workspace that has a document of 900 KB, written this many times.
     fn new(writes: usize, change: impl FnOnce(&mut HttpApiSettings)) -> SharedNode {
         let issuer = Issuer::new();
         let authenticator = issuer.authenticator();
@@ -57,7 +57,7 @@ impl SharedNode {
         (status, code)
     }
 
-    /// Sends a request of the slow principal so many times, and receives nothing.
+    /// Sends a request of the slow principal this many times, and receives nothing.
     fn send(&self, path: &str, times: usize) -> TcpStream {
         let mut client = TcpStream::connect(self.node.api).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -73,8 +73,8 @@ fn limited() -> (u16, String) {
     (429, "rate_limited".to_owned())
 }
 
-/// A principal that took its logs slowly had all places for logs. All other principals got no log
-/// until the node cut the connections.
+/// A principal that received its logs slowly held all places for logs. All other principals got no
+/// log until the node cut the connections.
 #[test]
 fn a_principal_leaves_places_for_the_logs_of_others() {
     let shared = SharedNode::new(20, |api| {
@@ -98,8 +98,8 @@ fn a_principal_leaves_places_for_the_logs_of_others() {
     shared.node.stop();
 }
 
-/// The logs of a principal that waited for its share had no limit, and each held a connection. So
-/// the requests of all others waited for connections.
+/// There was no limit for logs that waited for the share of their principal, and each held a
+/// connection. So the requests of all others waited for connections.
 #[test]
 fn the_waiting_logs_of_a_principal_leave_connections_to_others() {
     const CONNECTIONS: usize = 12;
@@ -118,7 +118,7 @@ fn the_waiting_logs_of_a_principal_leave_connections_to_others() {
     shared.node.stop();
 }
 
-/// One principal had all places of followers until its token ended.
+/// One principal held all places of followers until its token ended.
 #[test]
 fn a_principal_leaves_places_for_the_followers_of_others() {
     let shared = SharedNode::new(0, |api| api.followers = 4);
@@ -151,7 +151,7 @@ fn until_memory_rests(node: &TestNode) {
     }
 }
 
-/// A principal that received its documents slowly had all memory for answers. All others got
+/// A principal that received its documents slowly held all memory for answers. All others got
 /// neither documents nor logs.
 ///
 /// The slow clients compute while the kernel takes their first answers. A request at that time may
@@ -183,7 +183,7 @@ fn a_principal_leaves_memory_for_the_answers_of_others() {
     shared.node.stop();
 }
 
-/// A principal that takes a log slowly still reads its documents, also with little memory.
+/// A principal that receives a log slowly still reads its documents, even with little memory.
 #[test]
 fn a_single_principal_reads_documents_beside_its_log() {
     let shared = SharedNode::new(20, |api| {

@@ -32,7 +32,7 @@ use crate::support::{PATIENCE, WS, code, demo_node};
 
 const RECORD_PATH: &str = "docs/shop.Article/322685000131099";
 
-/// The time for which a suspended node stands still.
+/// How long a suspended node stands still.
 const SUSPENDED: Duration = Duration::from_millis(1_500);
 
 /// A storage whose node stands still after a read.
@@ -116,8 +116,8 @@ impl StallingNode {
     }
 }
 
-/// A read of a document took as long as the storage took, without regard to the time limit of a
-/// request.
+/// A read of a document took as long as the storage took, whatever the time limit of the request
+/// was.
 #[tokio::test]
 async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
     let (lease, command_time) = (Duration::from_secs(20), Duration::from_millis(300));

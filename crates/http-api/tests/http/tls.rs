@@ -82,8 +82,8 @@ fn tls_error(error: &io::Error) -> &Error {
     inner.unwrap_or_else(|| panic!("{error:?}"))
 }
 
-/// The error with which a node refuses a client. With TLS 1.3 the client learns it only when it
-/// reads.
+/// The error that a client gets when a node refuses it. With TLS 1.3 the client learns it only when
+/// it reads.
 fn refused(client: &TlsClient, address: SocketAddr) -> Error {
     tls_error(&client.ask(address, GET).unwrap_err()).clone()
 }
@@ -439,7 +439,7 @@ fn a_leaf_in_the_place_of_an_authority_is_refused() {
     files.server_with_clients().unwrap();
 }
 
-/// A reload took such a file, and no client was let in any more.
+/// A reload accepted such a file, and no client was let in any more.
 #[test]
 fn a_port_keeps_its_authorities_if_the_new_file_has_a_leaf() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
@@ -496,7 +496,7 @@ fn a_certificate_that_all_clients_refuse_is_refused() {
     }
 }
 
-/// Such a certificate was taken at a reload, and the port lost all its clients.
+/// A reload accepted such a certificate, and the port lost all its clients.
 #[test]
 fn a_port_keeps_its_certificate_if_all_clients_refuse_the_new_one() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());

@@ -71,7 +71,7 @@ fn der(pem: &[String; 2]) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem[0].as_bytes()).unwrap()
 }
 
-/// Sends commands, each batch of so many on a connection of its own, and returns how many.
+/// Sends commands, `batch` of them on each connection, and returns how many it sent.
 fn send_commands(
     client: &TlsClient,
     api: SocketAddr,
@@ -96,7 +96,7 @@ fn send_commands(
     Ok(done)
 }
 
-/// A port read a pipe in place of its key, and looked at no later files.
+/// A port read a pipe instead of its key, and ignored all later files.
 #[test]
 fn a_pipe_in_place_of_a_key_does_not_end_the_looks() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());

@@ -95,7 +95,7 @@ impl Records {
     }
 }
 
-/// The newest document cost the read and the JSON of 16.
+/// Reading the newest document read and rendered 16.
 #[tokio::test]
 async fn a_short_page_reads_few_records() {
     let records = Records::new(FIRST..FIRST + 100, Duration::ZERO);
@@ -146,8 +146,8 @@ async fn each_page_comes_farther_than_the_page_before() {
     }
 }
 
-/// Between two records a list read each storage partition, and its time ended before: with 2^40 ids
-/// between them, 268 million reads.
+/// A list read each storage partition between two records, and its time ended before the second
+/// one: with 2^40 ids between them, 268 million reads.
 #[tokio::test]
 async fn a_page_crosses_only_so_large_a_gap() {
     const GAP: u64 = 1 << 40;
@@ -166,7 +166,7 @@ async fn a_page_crosses_only_so_large_a_gap() {
         let least = if takes.is_zero() { CROSSED } else { CROSSED / 3 };
         assert!(up > FIRST + least && down < FIRST + GAP - least, "{up} {down}");
     }
-    // A smaller gap is crossed by some pages.
+    // A few pages cross a smaller gap.
     let ids = vec![FIRST + 7, FIRST + 85_000_000];
     let records = Records::new(ids.clone(), Duration::ZERO);
     assert_eq!(records.whole("order=id").await, (ids.clone(), 3));
@@ -178,7 +178,7 @@ async fn a_page_crosses_only_so_large_a_gap() {
 const NONE: &str = "where=%7B%22name%22:%22none%22%7D";
 
 /// A page ended after 10,000 records without a document. A client that took an empty page for the
-/// end never saw the document behind them.
+/// end never saw the document after them.
 #[tokio::test]
 async fn a_page_goes_on_until_it_has_a_document() {
     for order in ["id", "-id"] {
@@ -197,8 +197,8 @@ async fn a_page_goes_on_until_it_has_a_document() {
     }
 }
 
-/// The time of a page without documents ends it, also in a gap without records, and the list goes
-/// on at its next page.
+/// A page without documents ends when its time is over, even in a gap without records, and the list
+/// goes on at its next page.
 #[tokio::test]
 async fn a_page_without_documents_ends_in_time() {
     let takes = Duration::from_millis(1);
@@ -218,7 +218,7 @@ async fn a_page_without_documents_ends_in_time() {
     }
 }
 
-/// A page in a gap never gave its thread to another task, for half of the time of its request.
+/// For half of the time of its request, a page in a gap never gave its thread to another task.
 #[tokio::test]
 async fn a_page_in_a_gap_lets_the_other_tasks_of_its_thread_run() {
     for order in ["id", "-id"] {

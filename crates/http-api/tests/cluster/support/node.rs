@@ -107,7 +107,7 @@ impl StorageDriver for SharedDriver {
 pub(crate) struct NodeOptions {
     /// The number of seats; usually one.
     pub(crate) seats: Option<u32>,
-    /// The address that peers use in place of the cluster port.
+    /// The address that peers use instead of the cluster port.
     pub(crate) proxy: Option<SocketAddr>,
     /// The address of the cluster port.
     pub(crate) cluster: Option<SocketAddr>,

@@ -17,7 +17,7 @@ pub(crate) enum Way {
     Answer,
 }
 
-/// The place at which the next connection with traffic is cut.
+/// Where the next connection with traffic is cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) way: Way,
@@ -30,7 +30,7 @@ struct ProxyState {
     target: Mutex<Option<SocketAddr>>,
     cut: Mutex<Option<Cut>>,
     holds: AtomicBool,
-    /// The answer that is sent in the place of that of the server.
+    /// The answer that is sent instead of that of the server.
     false_answer: Mutex<Option<&'static str>>,
     /// The number of connections so far.
     accepted: AtomicUsize,
@@ -87,7 +87,7 @@ impl Proxy {
         self.state.holds.store(holds, Ordering::SeqCst);
     }
 
-    /// Sends this in the place of each further answer of the server.
+    /// Sends this instead of each further answer of the server.
     pub(crate) fn answers(&self, answer: Option<&'static str>) {
         *self.state.false_answer.lock().unwrap() = answer;
     }

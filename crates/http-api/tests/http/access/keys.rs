@@ -73,7 +73,7 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     node.stop();
 }
 
-/// Lets so many clients read with a token until each has its answer. Returns how many of their
+/// Lets this many clients read with a token until each has its answer. Returns how many of their
 /// requests had to be sent again.
 fn asked_again(node: &TestNode, token: &str, clients: usize) -> usize {
     let path = workspace_path(WS) + "/numbers";
@@ -93,7 +93,7 @@ fn asked_again(node: &TestNode, token: &str, clients: usize) -> usize {
     })
 }
 
-/// An empty set of keys shut nobody out: the former keys stayed.
+/// An empty set of keys shut nobody out, because the former keys stayed.
 #[test]
 fn an_empty_set_of_keys_shuts_everybody_out() {
     let issuer = Issuer::new();
@@ -121,8 +121,8 @@ fn an_empty_set_of_keys_shuts_everybody_out() {
     node.stop();
 }
 
-/// A node read a pipe in place of its file of keys, and looked at no later file: not even at one
-/// that shuts everybody out. The metric said that the file was used.
+/// A node read a pipe instead of its file of keys, and ignored all later files, even one that shuts
+/// everybody out. The metric said that the file was used.
 #[test]
 fn a_pipe_in_place_of_the_keys_does_not_end_the_looks() {
     let issuer = Issuer::new();

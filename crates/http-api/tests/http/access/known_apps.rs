@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{ALL, Issuer, ask};
 use crate::support::TestNode;
 
-/// A client with a wrong name of its application did not learn which ones exist. A client with a
-/// token learns only of those in which its token grants anything.
+/// A client that named a wrong application did not learn which ones exist. A client with a token
+/// learns only of those where its token grants something.
 #[test]
 fn an_unknown_application_names_those_that_the_client_may_know_of() {
     let issuer = Issuer::new();

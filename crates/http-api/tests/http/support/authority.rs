@@ -13,7 +13,7 @@ use rcgen::{
     KeyPair,
 };
 
-/// The interval at which nodes of tests look at their files.
+/// How often nodes of tests look at their files.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// An authority that signs certificates of nodes and clients.
