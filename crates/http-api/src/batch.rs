@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(json["answers"][1]["plogOffset"], 2);
     }
 
-    /// A node that forwards a batch takes an answer of at most [`BATCH_BYTES`].
+    /// A node that forwards a batch accepts an answer of at most [`BATCH_BYTES`].
     #[test]
     fn the_largest_answer_of_a_batch_has_a_bound() {
         let id = |raw| (RecordId(raw), RecordId(u64::MAX));

@@ -75,7 +75,7 @@ impl ClientEntry {
         ClientEntry { api, pages, views: Views::new() }
     }
 
-    /// Answers a request by its path. Returns the kind of the request, too.
+    /// Answers a request by its path. Also returns the kind of the request.
     async fn answer_path(
         &self,
         head: &mut RequestHead,
@@ -137,7 +137,7 @@ impl ClientEntry {
     }
 }
 
-/// Answers a request on this node or by another one.
+/// Answers a request on this node, or forwards it.
 async fn answer_placed(
     api: &ApiContext,
     forwarder: &Forwarder,

@@ -63,7 +63,7 @@ pub(crate) struct ApiRequest<'r> {
     pub(crate) ws: WsId,
     pub(crate) endpoint: &'static Endpoint,
     pub(crate) operation: &'r ApiOperation,
-    /// The end of the time of the request, if it is known already.
+    /// The deadline of the request, if it is known already.
     pub(crate) until: Instant,
 }
 

@@ -69,7 +69,7 @@ impl<'d> DoneBody<'d> {
         DoneBody::one_of(done, 1)
     }
 
-    /// The answer of a command that shares the room of its answer with others.
+    /// The answer of a command that shares its response with others.
     fn one_of(done: &'d Done, commands: usize) -> DoneBody<'d> {
         let Done { epoch, plog, wlog, answer, is_repeated } = done;
         DoneBody {
@@ -92,8 +92,8 @@ impl<'d> DoneBody<'d> {
 }
 
 /// The fields of new rows that drew their values, by the raw id of the row. `None` if there are
-/// none, or if they have more than `most` bytes: the command is done, and its records have them,
-/// too.
+/// none, or if they have more than `most` bytes. The command is done anyway, and its records have
+/// the fields, too.
 fn json_of_drawn(drawn: &[(RecordId, Fields)], most: usize) -> Option<Box<RawValue>> {
     if drawn.is_empty() {
         return None;
@@ -174,7 +174,7 @@ mod tests {
         assert!(!with_result("").contains("result"));
     }
 
-    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`].
+    /// A node that forwards a command accepts an answer of at most [`DONE_BYTES`].
     #[test]
     fn the_largest_answer_of_a_command_has_a_bound() {
         let id = |raw| (RecordId(raw), RecordId(u64::MAX));
@@ -200,7 +200,7 @@ mod tests {
         assert!(rest + r#""result":{"base64":""}"#.len() < REST_BYTES, "{rest}");
     }
 
-    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`], whatever the
+    /// A node that forwards a command accepts an answer of at most [`DONE_BYTES`], whatever the
     /// fields of the rows are called.
     #[test]
     fn drawn_fields_that_are_too_large_are_left_out() {

@@ -28,7 +28,8 @@ pub(crate) async fn read(api: &ApiContext, request: &ApiRequest<'_>, name: LogNa
             let (clock, limits, query) = (api.node.clock(), &api.limits, request.query());
             let deadline = api.deadline(request);
             let log = limits.logs.take(head.asker(deadline, clock.now()), 1).await?;
-            // A log that another node sends on has a moment of its own for each share.
+            // A forwarded log may wait for each share for a moment, so the moment begins again
+            // here.
             let who = api.half_asker(head, deadline);
             let memory = limits.answers.small.take(who, READ_BYTES).await?;
             let (permits, end) = ([log, memory], head.token_end);

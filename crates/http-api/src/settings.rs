@@ -21,8 +21,7 @@ pub struct HttpApiSettings {
     pub tls: Option<ServerTls>,
     /// The limits of connections.
     pub limits: HttpLimits,
-    /// The time that a command may take, or the reading of a document or a list. Waiting counts,
-    /// too.
+    /// How long a command, or the read of a document or a list, may take, waiting included.
     pub command_time: Duration,
     /// The number of bytes of all bodies together that are being received, or that belong to
     /// running commands. No single body may have more.
@@ -38,8 +37,8 @@ pub struct HttpApiSettings {
     /// The number of clients that may follow logs at the same time, including logs that other nodes
     /// send; at most half of the connections. Each takes some kilobytes.
     pub followers: usize,
-    /// Whether the API serves only this machine. It then refuses requests that a page of another
-    /// site made, and requests to another host name.
+    /// Whether the API serves only this machine. It then refuses requests from pages of other
+    /// sites, and requests to other host names.
     pub only_local: bool,
     /// Authenticates the sender of a request. Without it, every client may do everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,

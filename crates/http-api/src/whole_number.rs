@@ -1,5 +1,5 @@
-//! Whole numbers in bodies. JSON and JSON Schema know no difference between `213` and `213.0`, so a
-//! client may send either.
+//! Whole numbers in bodies. JSON and JSON Schema do not distinguish `213` from `213.0`, so a client
+//! may send either.
 
 use std::{fmt, marker::PhantomData};
 

@@ -1,8 +1,8 @@
 //! The envelope of a forwarded request: its owner, its partition, and the time that it has left.
 //!
-//! The owner refuses a request whose envelope does not name the owner itself, in the present epoch of
-//! the partition. An incarnation belongs to one process of one cluster. So a process that took over
-//! the address of another one, even of another cluster, refuses the request.
+//! The owner refuses a request unless the envelope names this owner, in the present epoch of the
+//! partition. An incarnation belongs to one process of one cluster. So a process that took over the
+//! address of another one, even of another cluster, refuses the request.
 
 use std::time::Duration;
 

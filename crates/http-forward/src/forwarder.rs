@@ -69,7 +69,7 @@ pub struct ForwardRequest<'r> {
     pub ws: WsId,
     /// What the request needs on its way.
     pub kind: ForwardKind,
-    /// The end of the time of the request.
+    /// The deadline of the request.
     pub until: Instant,
 }
 

@@ -237,7 +237,7 @@ impl<'f> Placement<'f> {
         limit.take(who, units).await
     }
 
-    /// Counts the request among those that wait for the partition, until its turn to be tried again.
+    /// Counts the request among those that wait for the partition, until it is tried again.
     async fn park(&mut self, bytes: usize) -> Result<(), Full> {
         let who = self.request.asker_on_way(self.forwarder.node.clock().now());
         let (limits, held) = (self.limits(), &mut self.held);

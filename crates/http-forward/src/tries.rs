@@ -85,7 +85,7 @@ impl Tries {
                 self.unknown = Some("the owner does not know whether it was done".to_owned());
                 NextStep::Again(answer)
             }
-            // A command of the batch that is busy now may have been done by the earlier try.
+            // The earlier try may have done a command that is refused as busy now.
             TryEnd::Answered(_, code)
                 if let Some(why) = &self.unknown
                     && state_of(code.as_deref()) == Some(BatchState::PartlyBusy) =>

@@ -34,7 +34,7 @@ pub(super) const PAGE_BYTES: usize = 1 << 20;
 /// records counts as one.
 ///
 /// A page without documents goes on, if one of the [long pages](crate::limits::Limits) is free. A
-/// client would take an empty page for the end of the list, and would otherwise ask again at once.
+/// client would take an empty page for the end of the list, or else ask again at once.
 const MOST_EXAMINED: u64 = 10_000;
 
 /// The most ids of the first block that is read downwards. Each block is twice as large as the one

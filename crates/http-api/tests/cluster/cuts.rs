@@ -134,7 +134,7 @@ fn an_answer_without_a_length_or_with_a_huge_one_is_not_received() {
 }
 
 /// The answer of the first try had taken over the memory of the body, and the node sent the body
-/// again without any. So the bodies that were sent again had no bound.
+/// again without memory. So bodies that were sent again had no limit.
 #[test]
 fn a_body_that_is_sent_again_is_counted_as_long_as_it_is_there() {
     const UNKNOWN: &str = "HTTP/1.1 504 Gateway Timeout\r\nx-vvm-problem: unknown\r\n\

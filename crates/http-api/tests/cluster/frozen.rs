@@ -163,7 +163,7 @@ fn a_frozen_owner_does_not_slow_other_partitions() {
     frozen.join().unwrap();
     nodes.proxy.hold(false);
     let after = rate();
-    // The bench measures this exactly. Tests run beside other tests.
+    // A bench measures this exactly. Here other tests run at the same time.
     assert!(meanwhile * 3 > before.min(after), "{meanwhile} between {before} and {after}");
     nodes.stop();
 }

@@ -110,7 +110,7 @@ fn a_planned_move_costs_no_client_an_error() {
     first.stop();
 }
 
-/// A load balancer learns that a node drains, and the requests that come all the same are answered.
+/// A load balancer learns that a node drains, and requests that still arrive are answered.
 #[test]
 fn a_node_that_drains_closes_the_connections_of_its_clients() {
     let options = || NodeOptions { seats: Some(2), ..NodeOptions::default() };

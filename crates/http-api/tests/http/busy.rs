@@ -229,7 +229,7 @@ async fn a_partition_whose_numbers_wait_is_full_until_they_are_stored() {
     assert_eq!(refused(&failed), (503, "storage".to_owned(), Some(1)), "{failed:?}");
     let (status, ready) = node.status().await;
     assert!(status.starts_with("stalled: numbers cannot be stored") && ready == 503, "{status}");
-    // No row is in the way, and the list of repairs has the partition all the same.
+    // No row is in the way, but the list of repairs still has the partition.
     let admin = node.admin;
     let list = spawn_blocking(move || request(admin, "GET", "/repairs", &[], "").1).await.unwrap();
     assert_eq!(
@@ -301,7 +301,7 @@ async fn a_partition_that_recovers_refuses_commands_at_once() {
     node.launched.shutdown().await.unwrap();
 }
 
-/// A foreign row has the place of the next event.
+/// A foreign row is in the place of the next event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_with_a_foreign_row_refuses_commands_until_the_row_is_gone() {
     let node = BusyNode::start(|_| {}).await;

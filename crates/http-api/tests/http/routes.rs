@@ -139,7 +139,7 @@ fn a_path_without_a_route_is_refused() {
         assert_eq!((answer.status, &*answer.code()), expected, "{method} {path}");
         let problem = answer.json();
         assert_eq!(problem["requestId"], "tea", "{answer:?}");
-        // A client may have been given the admin endpoint.
+        // The client may have been given the address of the admin endpoint.
         let port = (expected == unknown).then_some("api");
         assert_eq!(problem["port"].as_str(), port, "{method} {path}");
     }
