@@ -57,7 +57,7 @@ impl LogPermits {
     }
 
     /// The answer with a log, which is passed on while it arrives. The log ends when the token of
-    /// the client does, even if the owner asks for none.
+    /// the client ends, even if the owner requires no tokens.
     pub(crate) fn answer(
         self,
         forwarder: &Forwarder,

@@ -46,8 +46,8 @@ pub(crate) fn asks(settings: &mut HttpApiSettings) {
     settings.authenticator = Some(Arc::new(ByName));
 }
 
-/// The entry checks a request, and so does the owner: each node may be the first that a request of
-/// an attacker reaches.
+/// The entry checks a request, and so does the owner: an attacker may send a request to any node
+/// first.
 #[test]
 fn the_owner_checks_the_caller_of_a_forwarded_request_again() {
     let cluster = TestCluster::new();

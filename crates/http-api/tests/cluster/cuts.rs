@@ -189,7 +189,7 @@ fn a_log_that_breaks_is_cut_for_the_client() {
     owner.stop();
 }
 
-/// A pooled connection that the owner ended is no failure: the request was not sent.
+/// A pooled connection that the owner ended is not a failure: the request was not sent.
 #[test]
 fn connections_are_used_again_and_end_when_nobody_uses_them() {
     let (proxy, owner, entry) = with_proxy();

@@ -186,8 +186,8 @@ fn an_owner_that_is_gone_is_unreachable() {
 }
 
 /// The cluster port of the successor is gone, or nobody answers there, as if the process had just
-/// died or stood still. Its lease and its member row still look alive. The partition was given to
-/// it, and had no owner that works until the lease had expired.
+/// died or stood still. Its lease and its member row still look alive. The owner gave it the
+/// partition, which then had no working owner until the lease had expired.
 #[test]
 fn a_partition_is_not_given_to_a_node_that_does_not_answer() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -32,7 +32,7 @@ fn shared(settings: &mut HttpApiSettings) {
     settings.command_time = TIME;
 }
 
-/// The owner of a workspace with a large document, and another node. Both ask for tokens.
+/// The owner of a workspace with a large document, and another node. Both require tokens.
 fn owner_and_entry(change: fn(&mut HttpApiSettings)) -> (ClusterNode, ClusterNode) {
     let cluster = TestCluster::new();
     let open = cluster.owner(NodeOptions::default());

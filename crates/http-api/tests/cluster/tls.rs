@@ -87,7 +87,8 @@ fn a_node_of_another_authority_or_name_is_refused() {
     owner.stop();
 }
 
-/// A node with such a certificate started, and the other nodes refused all its connections.
+/// A node started with a certificate that the other nodes refuse, and could connect to none of
+/// them.
 #[test]
 fn a_node_can_see_that_the_others_will_refuse_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +117,8 @@ fn a_node_can_see_that_the_others_will_refuse_its_certificate() {
     assert_eq!(why.file, TlsFile::Certificate, "{why}");
 }
 
-/// A running node accepted such a certificate, and the other nodes refused all its connections.
+/// A running node took over a certificate that the other nodes refuse, and could connect to none of
+/// them.
 #[test]
 fn a_node_keeps_its_certificate_if_the_others_refuse_the_new_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +150,7 @@ fn a_node_keeps_its_certificate_if_the_others_refuse_the_new_one() {
     owner.stop();
 }
 
-/// rustls takes such a certificate as its own authority.
+/// rustls takes a self-signed certificate as its own authority.
 #[test]
 fn nodes_may_share_a_certificate_that_signed_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,7 +176,8 @@ fn nodes_may_share_a_certificate_that_signed_itself() {
     owner.stop();
 }
 
-/// A node with such a file was accepted, and then no peer could connect.
+/// A node started with a leaf certificate in its file of authorities, and then no peer could
+/// connect.
 #[test]
 fn a_leaf_in_the_place_of_the_authority_of_the_nodes_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -219,7 +222,7 @@ fn settings_that_trust_other_machines_are_refused() {
 }
 
 /// A change of the authority of a cluster takes three steps: trust both authorities, replace the
-/// certificates, trust only the new one. Nodes were restarted after each of them.
+/// certificates, trust only the new one. Nodes had to restart after each step.
 #[test]
 fn the_authority_of_a_cluster_changes_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();

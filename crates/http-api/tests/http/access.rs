@@ -76,7 +76,7 @@ impl Issuer {
         Arc::new(TokenAuthenticator::read(rules, self.file(), Clock::system()).unwrap())
     }
 
-    /// Starts a node that wants tokens at both ports, with one workspace.
+    /// Starts a node that requires tokens at both ports, with one workspace.
     fn node_without_workspace(&self) -> TestNode {
         let authenticator = self.authenticator();
         TestNode::with_admin(|api, admin| {
@@ -618,8 +618,8 @@ fn listed_pages_may_use_the_api_and_no_others() {
     node.stop();
 }
 
-/// With tokens, the views that need none were open to the page of any site whose name the DNS
-/// resolved to this machine.
+/// On a node with tokens, the views that need none were open to the pages of any site whose name
+/// the DNS resolved to this machine.
 #[test]
 fn views_without_tokens_are_no_more_open_to_pages_than_before() {
     let issuer = Issuer::new();

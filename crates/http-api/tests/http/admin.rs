@@ -154,7 +154,7 @@ fn an_event_that_can_be_read_is_not_marked() {
     let _ = standby.end();
 }
 
-/// The stored numbers trail those that were given by the flush delay of 100 ms.
+/// The stored numbers trail the issued ones by the flush delay of 100 ms.
 #[test]
 fn the_leader_lists_the_stored_numbers_of_a_workspace() {
     let leader = TestNode::start();

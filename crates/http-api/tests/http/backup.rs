@@ -123,7 +123,7 @@ fn one_backup_is_sent_at_a_time_and_an_abandoned_one_ends() {
     node.stop();
 }
 
-/// A client must not take a part for the whole.
+/// A client must not take a part of a backup for the whole.
 #[test]
 fn a_backup_that_fails_is_cut_and_the_log_says_why() {
     let (node, pieces) = node(true);
@@ -159,7 +159,7 @@ fn a_stop_ends_a_backup() {
     assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }
 
-/// Each reader got the advice for the others, too.
+/// Each refusal also gave the advice for the other storages.
 #[test]
 fn a_node_without_a_file_refuses_a_backup() {
     let memory: Arc<dyn StorageDriver> = Arc::new(MemDriver::new(Clock::system()));

@@ -39,7 +39,7 @@ fn slow_clients_are_disconnected_and_do_not_delay_others() {
     node.stop();
 }
 
-/// A client asks for a log, and does not take the answer.
+/// A client asks for a log, and does not receive the answer.
 #[test]
 fn a_client_that_does_not_receive_its_answer_is_disconnected() {
     let node = TestNode::with(|settings| settings.limits.answer_time = Duration::from_millis(500));

@@ -49,7 +49,7 @@ fn each_invalid_command_gets_its_code_and_changes_nothing() {
     node.stop();
 }
 
-/// The node wrote such a change although the record was in another table, and could even deactivate
+/// The node wrote a change although the record was in another table. A client could even deactivate
 /// an article as a bill.
 #[test]
 fn a_record_is_changed_only_by_the_name_of_its_own_table() {

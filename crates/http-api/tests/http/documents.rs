@@ -131,8 +131,8 @@ fn a_log_is_refused_to_a_client_that_cannot_see_its_end() {
     node.stop();
 }
 
-/// The size of its documents limits a page, however few documents that allows: 1,000 of the largest
-/// would be 1 GB.
+/// The size of its documents limits a page, even to a few documents: 1,000 of the largest would be
+/// 1 GB.
 #[test]
 fn a_page_of_large_documents_is_short_and_the_last_id_is_the_end() {
     let node = TestNode::start();

@@ -42,7 +42,7 @@ impl KeepAlive {
 /// the body.
 type EarlyAnswer = (&'static str, &'static str, &'static str, usize);
 
-/// After such an answer hyper closed the connection, but the answer did not say so. Then 4 to 5 of
+/// After an early answer hyper closed the connection, but the answer did not say so. Then 4 to 5 of
 /// 100 next requests failed with EPIPE.
 #[test]
 fn the_next_request_of_a_client_succeeds_after_an_early_answer() {

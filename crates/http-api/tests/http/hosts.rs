@@ -110,7 +110,7 @@ fn a_page_of_another_site_is_refused() {
     node.stop();
 }
 
-/// A browser sends such requests for any page that its user opens.
+/// A browser sends these requests for any page that its user opens.
 #[test]
 fn web_pages_of_other_sites_are_refused() {
     let node = TestNode::start();

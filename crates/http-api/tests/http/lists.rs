@@ -148,7 +148,7 @@ fn a_list_is_read_in_both_directions_with_bounded_work() {
     node.stop();
 }
 
-/// The size of the documents limits a page that is read downwards, too, and no document is left
+/// The size of the documents also limits a page that is read downwards, and no document is left
 /// out.
 #[test]
 fn a_page_of_large_documents_is_short_downwards() {
@@ -199,7 +199,7 @@ fn documents_of_any_kind_are_read_by_their_ids() {
     node.stop();
 }
 
-/// An answer that is full names the ids that it did not look at.
+/// A full answer names the ids that it did not look at.
 #[test]
 fn large_documents_are_read_by_their_ids_in_several_answers() {
     let node = TestNode::start();

@@ -196,7 +196,7 @@ fn only_the_own_page_of_a_browser_sends_actions() {
         }
         assert_eq!(code(request(node.admin, "GET", path, &[], "")).0, 405, "{path}");
     }
-    // The parameters are missing, so the action was let through.
+    // The action passed the check: it is refused only because its parameters are missing.
     for headers in [
         String::new(),
         format!("{ORIGIN}{ADMIN}"),

@@ -72,7 +72,7 @@ fn a_body_waits_while_others_have_all_the_memory() {
 }
 
 /// Each of many bodies held a part of the memory and waited for more, which the other bodies held.
-/// None of them went on until the time of all was over.
+/// None of them continued until the time of all was over.
 #[test]
 fn bodies_do_not_wait_for_each_other() {
     let node = TestNode::with(|settings| {
@@ -252,7 +252,7 @@ fn a_client_may_take_nothing_for_longer_than_it_may_be_idle() {
     node.stop();
 }
 
-/// A client that took its answer byte by byte kept its place for as long as it liked. Each byte
+/// A client that received its answer byte by byte kept its place for as long as it liked. Each byte
 /// restarted the time limit of a connection that receives nothing.
 #[test]
 fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time() {

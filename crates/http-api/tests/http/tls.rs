@@ -175,7 +175,7 @@ fn a_client_or_a_node_without_the_right_certificate_is_refused() {
     secured.node.stop();
 }
 
-/// A client of a port with TLS that speaks plain HTTP got bytes that mean nothing to it.
+/// A client that spoke plain HTTP to a port with TLS got bytes that mean nothing to it.
 #[test]
 fn plain_http_on_a_port_with_tls_is_answered_and_tls_on_a_plain_port_refused() {
     let secured = SecuredNode::with(|_| {});
@@ -396,8 +396,9 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
     }
 }
 
-/// rustls trusts each certificate that it gets as an authority. So the owner of the certificate of
-/// one client could sign further ones, and with a certificate of a node no client was let in.
+/// rustls trusts each certificate that it gets as an authority. So the owner of one client's
+/// certificate could sign further ones. With the certificate of a node in the file, no client was
+/// let in.
 #[test]
 fn a_leaf_in_the_place_of_an_authority_is_refused() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
@@ -439,7 +440,7 @@ fn a_leaf_in_the_place_of_an_authority_is_refused() {
     files.server_with_clients().unwrap();
 }
 
-/// A reload accepted such a file, and no client was let in any more.
+/// A reload accepted a file with a leaf, and the port let no client in any more.
 #[test]
 fn a_port_keeps_its_authorities_if_the_new_file_has_a_leaf() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
@@ -467,7 +468,7 @@ fn refused_by_clients() -> [(ParamChange, &'static str); 3] {
     ]
 }
 
-/// A node started with such a certificate, and each client refused it. The doctor saw nothing.
+/// A node started with a certificate that each client refused. The doctor saw nothing.
 #[test]
 fn a_certificate_that_all_clients_refuse_is_refused() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
@@ -496,7 +497,7 @@ fn a_certificate_that_all_clients_refuse_is_refused() {
     }
 }
 
-/// A reload accepted such a certificate, and the port lost all its clients.
+/// A reload accepted a certificate that all clients refuse, and the port lost all its clients.
 #[test]
 fn a_port_keeps_its_certificate_if_all_clients_refuse_the_new_one() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
