@@ -46,11 +46,10 @@ pub struct AdminSettings {
     pub metrics: MetricsRenderer,
     /// The version of the program.
     pub version: &'static str,
-    /// Whether the endpoint serves only this machine, as for the API. On loopback the paths that
-    /// need no token are for this machine in any case, if others need one.
+    /// Whether the endpoint serves only this machine, as for the API. If other paths need a token,
+    /// an endpoint on loopback serves the paths that need none only to this machine in any case.
     pub only_local: bool,
-    /// Finds the sender of a request. Without it the endpoint asks nobody, and everybody may do
-    /// everything.
+    /// Finds the sender of a request. Without it every client may do everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// The storage of the node, for backups and views. Without it the endpoint has none.
     pub storage: Option<Arc<dyn StorageDriver>>,
@@ -151,8 +150,8 @@ struct AdminHandler {
     storage_views: StorageViews,
     version: &'static str,
     only_local: bool,
-    /// Whether the open paths serve only this machine. A page that the DNS resolves to this machine
-    /// (DNS rebinding) has no token, but could read what needs none.
+    /// Whether the open paths serve only this machine. A page whose host the DNS resolves to this
+    /// machine (DNS rebinding) has no token, but could read what needs none.
     open_only_local: bool,
     access: PortAccess,
 }
@@ -228,8 +227,7 @@ impl AdminHandler {
         }
     }
 
-    /// Checks that the client may act as an operator, and returns it. A refused client has a line
-    /// in the log.
+    /// Checks that the client may act as an operator, and returns it. Logs a refusal.
     async fn operator_with_refusal_logged(
         &self,
         head: &Parts,

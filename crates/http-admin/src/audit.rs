@@ -1,4 +1,4 @@
-//! The lines of the log about actions of operators, and about requests that are refused.
+//! The log lines about actions of operators, and about refused requests.
 
 use access::Principal;
 use http_server::{
@@ -12,8 +12,8 @@ use tracing::{info, warn};
 /// keep room for these.
 pub const OPERATOR_LINES: &str = "httpapi::operator";
 
-/// An action that has begun. Its line is written when the value is dropped: also if the client is
-/// gone before the answer, because the action may go on to its end.
+/// An action that has begun. Its line is written when the value is dropped, even if the client
+/// leaves before the answer: the action may still go on to its end.
 pub(crate) struct ActionLine<'a> {
     principal: &'a Principal,
     /// The path of the action.
@@ -49,7 +49,7 @@ impl Drop for ActionLine<'_> {
     }
 }
 
-/// Writes the line about a request for an action, or for what the storage holds, that is refused.
+/// Logs a refused request for an action, or for what the storage holds.
 pub(crate) fn note_refused(principal: Option<&Principal>, head: &Parts, status: StatusCode) {
     let lines = head.extensions.get::<ClientLines>();
     let left_out = lines.and_then(|lines| lines.next(ClientLine::OperatorRefused, principal));

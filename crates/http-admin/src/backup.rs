@@ -1,8 +1,8 @@
 //! The backup of an embedded storage, as a stream of bytes.
 //!
 //! While a backup runs, the storage keeps the rows of its snapshot, and its file grows. So a node
-//! makes one backup at a time, a backup has a time in which it must end, and a client that does not
-//! receive is cut like any other client.
+//! makes one backup at a time, a backup has a time limit, and a client that does not receive is cut
+//! like any other client.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use vvm::istorage::{self, BackupStream, StorageDriver};
 
-/// The time in which a backup must end.
+/// The time limit of a backup.
 const BACKUP_TIME: Duration = Duration::from_secs(2 * 3_600);
 
 /// The backups of a node.
@@ -47,7 +47,7 @@ impl Backups {
         Backups { storage, one: Limit::new(one, &clock), clock, stop }
     }
 
-    /// Begins a backup, which ends at the latest at the end of the client's token.
+    /// Begins a backup. It ends with the client's token at the latest.
     pub(crate) async fn begin(&self, token_end: TokenEnd) -> Answer {
         let permit = self.one.try_take(None, 1)?;
         let begun = self.clock.now();

@@ -28,8 +28,8 @@ const STREAMS: usize = 8;
 /// The least time between two events.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The most time between two events. Without a change the status is sent again, because the times
-/// in it go on. A client notices by the silence that a connection is lost.
+/// The most time between two events. An unchanged status is sent again, because the times in it go
+/// on. A longer silence tells a client that its connection is lost.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Asks nginx to pass on each event at once.

@@ -87,7 +87,7 @@ fn all(lines: Vec<Value>) -> Lines {
     stream::iter(lines.into_iter().map(Ok)).boxed()
 }
 
-/// The lines as one line of JSON each.
+/// The lines as JSON texts, each with its newline.
 pub(crate) fn texts(lines: Lines) -> BoxStream<'static, Result<String, InspectError>> {
     lines.map_ok(|line| format!("{line}\n")).boxed()
 }

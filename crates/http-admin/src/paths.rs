@@ -1,7 +1,8 @@
 //! The paths of the admin endpoint.
 //!
-//! Invariant: the kind of a path decides about its method, its operator and its line in the log. So
-//! a new path needs an operator unless it is named as open, and each action has a line.
+//! Invariant: the kind of a path decides its method, whether it needs an operator, and whether it
+//! is logged. So a new path needs an operator unless it is named as open, and each action is
+//! logged.
 
 use hyper::Method;
 

@@ -47,8 +47,8 @@ impl SharedRenderer {
         SharedRenderer { render, clock, begun: Arc::default(), last: Arc::default() }
     }
 
-    /// The metrics at a moment after this call. The problem is `timed_out` if there was no
-    /// rendering in time.
+    /// The metrics as of a moment after this call. The problem is `timed_out` if no rendering ended
+    /// in time.
     pub(crate) async fn text(&self) -> Result<Bytes, ProblemDetails> {
         let begun = self.begun.load(Ordering::Acquire);
         let deadline = self.clock.now() + WAIT;

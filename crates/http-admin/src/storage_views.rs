@@ -31,16 +31,16 @@ use crate::{
 /// The number of views that are sent at the same time.
 const VIEWS_AT_ONCE: usize = 2;
 
-/// The time in which a view must begin.
+/// The time that a view may take to begin.
 const BEGIN_TIME: Duration = Duration::from_secs(20);
 
-/// The bytes after which a piece of an answer ends.
+/// A piece of an answer ends once it has this many bytes.
 const PIECE_BYTES: usize = 8 << 10;
 
 /// The views of the storage of a node.
 pub(crate) struct StorageViews {
     storage: Option<Arc<dyn StorageDriver>>,
-    /// The views that are sent at the same time.
+    /// Bounds the views that are sent at the same time.
     views: Arc<Limit>,
     clock: Clock,
     stop: CancellationToken,
@@ -59,7 +59,7 @@ impl StorageViews {
         StorageViews { storage, views: Limit::new(views, &clock), clock, stop }
     }
 
-    /// Begins to send a view, which ends at the latest at the end of the client's token.
+    /// Begins to send a view. It ends with the client's token at the latest.
     pub(crate) async fn begin(
         &self,
         node: &Node,

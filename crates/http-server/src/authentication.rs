@@ -17,7 +17,7 @@ pub use self::token_end::TokenEnd;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
 use crate::{limits::PrincipalRate, problem::ProblemDetails, server::ClientMark};
 
-/// The principal of each request to a port that asks nobody for a token.
+/// The principal of each request to a port without tokens.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
     let principal = Principal::anybody();
     Arc::new(Caller { principal, grants: Grants::everything(), expires: u64::MAX })
@@ -66,7 +66,7 @@ pub(crate) fn unchecked() -> Arc<Caller> {
     Arc::clone(&UNCHECKED)
 }
 
-/// How a port checks its clients. Without an authenticator it asks nobody.
+/// How a port checks its clients. Without an authenticator it checks nobody.
 #[derive(Clone, Debug)]
 pub struct PortAccess {
     authenticator: Option<Arc<dyn Authenticator>>,
@@ -167,7 +167,7 @@ pub fn check_operator(caller: &Caller) -> Result<(), ProblemDetails> {
     }
 }
 
-/// The problem of a request that the token of its sender does not grant.
+/// The problem of a request whose token does not grant it.
 pub fn forbidden(reason: String) -> ProblemDetails {
     metrics::counter!("httpapi_forbidden_total").increment(1);
     ProblemDetails::new(StatusCode::FORBIDDEN, "forbidden", reason)

@@ -29,7 +29,7 @@ struct ReceivedBody {
 }
 
 impl<'r> Payload<'r> {
-    /// A body of which nothing was received yet.
+    /// A body before its first byte.
     pub fn new(stream: &'r mut RequestBody) -> Payload<'r> {
         Payload { stream, received: None }
     }
@@ -53,10 +53,10 @@ impl<'r> Payload<'r> {
 impl ReceivedBody {
     /// Takes memory again if the body has none: the answer of an earlier try has taken it over.
     ///
-    /// Invariant: a body that is there has memory. In a simpler version the body is tried again
-    /// without any. The owner of a partition does not know the outcome of its commands, and each of
-    /// its answers ends with the memory of a body. So the bodies that are tried again have no
-    /// bound, and the limit counts none of them.
+    /// Invariant: a received body has memory. A simpler version tries the body again without any.
+    /// Suppose that the owner of a partition does not know the outcome of its commands: each of its
+    /// answers takes the memory of a body away. So the bodies that are tried again have no bound,
+    /// and the limit counts none of them.
     fn take_again(&mut self, of: &Arc<Limit>, principal: Option<&str>) -> Result<(), Full> {
         if self.memory.is_none() {
             self.memory = Some(of.try_take(principal, self.bytes.len().max(1))?);
@@ -76,14 +76,13 @@ pub struct BodyReader {
 }
 
 impl BodyReader {
-    /// Bodies take their memory from `memory`, and keep the limits of their port.
+    /// Bodies take their memory from `memory`, and are bounded by `limits`.
     pub fn new(memory: Arc<Limit>, limits: &HttpLimits, clock: Clock) -> BodyReader {
         let HttpLimits { body_bytes: most_bytes, body_time: time, .. } = *limits;
         BodyReader { memory, most_bytes, time, clock }
     }
 
-    /// Takes memory for a request without a body, which needs it for its answer, unless the request
-    /// has some.
+    /// Takes memory for the answer of a request without a body, unless the request has some.
     pub async fn receive_nothing(
         &self,
         head: &RequestHead,
@@ -98,7 +97,7 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Receives a whole body, unless it was received before. `until` is the end of the time of the
+    /// Receives a whole body, unless it was received before. `until` is the deadline of the
     /// request, as far as it is known.
     pub async fn receive(
         &self,
@@ -112,8 +111,8 @@ impl BodyReader {
         Ok(payload.bytes())
     }
 
-    /// Takes memory for the next try of a request, if the answer of the last one has taken the
-    /// memory of its body over.
+    /// Takes memory for the next try of a request, if the answer of the last try has taken over the
+    /// memory of the body.
     ///
     /// # Errors
     /// `memory_full` or `rate_limited` if there is not enough free memory at once.
@@ -131,9 +130,9 @@ impl BodyReader {
     /// Receives a whole body, and takes its memory. The permit grows as the bytes arrive: a client
     /// that announces a body and sends nothing takes no memory.
     ///
-    /// Invariant: a body that has memory never waits for more. The first bytes wait for theirs. If
-    /// there is no memory for later bytes, the body is refused. Suppose that such bodies
-    /// waited: bodies A and B each hold half of the memory, each waits for more, and neither ends.
+    /// Invariant: a body that has memory never waits for more. Only its first bytes wait for
+    /// memory. If there is none for later bytes, the body is refused. If such bodies waited, bodies
+    /// A and B could each hold half of the memory and wait for more, and neither would end.
     async fn received(
         &self,
         head: &RequestHead,
@@ -166,7 +165,7 @@ impl BodyReader {
                     let reason = format!("the body of {} could not be read: {error}", head.path());
                     return Err(ProblemDetails::bad_request(reason));
                 }
-                // The time of the request is over, which the sender has set.
+                // The deadline that the sender has set is over.
                 Err(_) if deadline == until => {
                     let reason = "the body did not arrive before the deadline of the request";
                     return Err(ProblemDetails::unavailable("timed_out", reason));
@@ -243,7 +242,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// A body was sent again to another node, and nothing counted it: the answer of the first try
-    /// had taken its memory over.
+    /// had taken over its memory.
     #[test]
     fn a_body_that_is_tried_again_has_memory() {
         let clock = Clock::system();

@@ -99,9 +99,9 @@ fn transfer_coding(head: &Parts) -> Result<(), ProblemDetails> {
     }
 }
 
-/// Refuses all expectations but one `100-continue`. hyper answers no other form of this expectation
-/// with 100 Continue, and the client would wait for 100 Continue in vain. HTTP/1.0 has no
-/// expectations (RFC 9110, section 10.1.1).
+/// Refuses all expectations except a single `100-continue`. hyper answers no other form of this
+/// expectation with 100 Continue, and the client would wait for 100 Continue in vain. HTTP/1.0 has
+/// no expectations (RFC 9110, section 10.1.1).
 fn expectation(head: &Parts) -> Result<(), ProblemDetails> {
     let mut all = head.headers.get_all(EXPECT).iter();
     let (first, second) = (all.next(), all.next());

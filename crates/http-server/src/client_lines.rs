@@ -5,7 +5,7 @@
 //! those that name a principal. Without a bound they would fill the disk, and hide other lines. So
 //! each kind of line has a limit for all clients of a port together, and lines that name a refused
 //! operator have one for each principal. A line says how many of its kind were left out before it.
-//! Texts of a client are in a line only with their [beginning].
+//! A line has only the [beginning] of a client's text.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ use crate::limits::PrincipalRate;
 /// The lines of a kind in a second: of all clients, and for actions of operators of each principal.
 const LINES_PER_SECOND: u32 = 20;
 
-/// The most bytes of a text of a client in a line.
+/// The most bytes of a client's text in a line.
 const MOST_BYTES: usize = 256;
 
 /// A kind of line.
@@ -29,7 +29,7 @@ const MOST_BYTES: usize = 256;
 pub enum ClientLine {
     /// A connection that could not be accepted.
     NotAccepted,
-    /// A client with which TLS could not begin.
+    /// A client whose TLS handshake failed.
     TlsRefused,
     /// A request that hyper cannot read.
     Malformed,
@@ -37,7 +37,7 @@ pub enum ClientLine {
     Refused,
     /// An answer that its client does not take.
     NotTaken,
-    /// A request for an action to an operator that may not ask for it.
+    /// A refused request for an action of an operator, or for what the storage holds.
     OperatorRefused,
 }
 

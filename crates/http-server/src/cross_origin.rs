@@ -31,7 +31,7 @@ const SHOWN: HeaderValue = HeaderValue::from_static(
     "etag, location, retry-after, www-authenticate, x-request-id, x-vvm-consistency, x-vvm-served-by",
 );
 
-/// The number of seconds for which a browser remembers the answer to a preflight.
+/// How many seconds a browser remembers the answer to a preflight.
 const REMEMBERED: HeaderValue = HeaderValue::from_static("600");
 
 /// The origins of the pages that may use the API.
@@ -39,8 +39,8 @@ const REMEMBERED: HeaderValue = HeaderValue::from_static("600");
 pub struct PageOrigins(Arc<[HeaderValue]>);
 
 impl PageOrigins {
-    /// Origins such as `https://app.example`. Those that no header can have are left out: no page
-    /// has them.
+    /// Origins such as `https://app.example`. Origins that no header can have are left out: no page
+    /// has one.
     pub fn new(origins: &[String]) -> PageOrigins {
         PageOrigins(
             origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect(),

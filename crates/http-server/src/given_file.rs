@@ -1,7 +1,7 @@
 //! Files that an operator gives to a node, and may exchange while the node runs.
 //!
 //! Only regular files are read. The read of a pipe does not end until somebody writes into it, and
-//! the node would look at its files no more.
+//! the node would stop looking at its files.
 
 use std::{
     fs::{self, Metadata},
@@ -13,7 +13,7 @@ use std::{
 use clock::Clock;
 use tokio::io::AsyncReadExt as _;
 
-/// The time after which the node reports that a read has not ended.
+/// How long a read may take before the node reports it.
 pub(crate) const READ_TIME: Duration = Duration::from_secs(10);
 
 /// Reads a file, and blocks the thread. A file that is larger than `most_bytes` is refused.

@@ -22,9 +22,9 @@ pub struct HtmlPage {
 }
 
 impl HtmlPage {
-    /// Puts the shared style in front of that of the page, and computes the policy of a page with
-    /// one script and one style. The browser runs only the script and the style with these hashes,
-    /// and connects only to the port of the page. The script cannot make elements from text.
+    /// Puts the shared style before that of the page, and computes the policy of a page with one
+    /// script and one style. The browser runs only the script and the style with these hashes, and
+    /// connects only to the port of the page. The script cannot make elements from text.
     ///
     /// # Panics
     /// If the page has not exactly one style, which begins a line.

@@ -1,9 +1,9 @@
-//! What requests hold for a time, and give back by a drop: the [permits](Permit) of a [`Limit`].
-//! And the rate of commands.
+//! What requests hold for a while: the [permits](Permit) of a [`Limit`], which a drop gives back.
+//! Also the rate of commands.
 //!
-//! Invariant: a request takes the limits of a node in one order, and waits only for one that comes
-//! after all that it holds. A permit never waits to grow. So no two requests of a node wait for
-//! each other. Those of two nodes may; the deadlines end that.
+//! Invariant: a request takes the limits of a node in one order, and waits only for a limit after
+//! all those that it holds. A permit never waits to grow. So no two requests of a node wait for
+//! each other. Requests of two nodes may, until their deadlines.
 
 mod limit;
 mod memory;

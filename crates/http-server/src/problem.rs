@@ -19,7 +19,7 @@ pub const MISDIRECTED: &str = "misdirected";
 /// The code of a problem of a request that may have been done or not.
 pub const UNKNOWN: &str = "unknown";
 
-/// The code of a problem of a request to follow a log that finds no place.
+/// The code of a problem of a request to follow a log when there is no place for it.
 pub const TOO_MANY_FOLLOWERS: &str = "too_many_followers";
 
 /// The code of a problem of a series that has no number for a request.
@@ -37,7 +37,7 @@ pub const KNOWN_APPS: &str = "apps";
 /// answer to a forwarded request has a bound.
 const MOST_REASON_BYTES: usize = 8 << 10;
 
-/// What a request gets: an answer, or a problem.
+/// The result of a request: an answer, or a problem.
 pub type Answer = Result<Response<Body>, ProblemDetails>;
 
 /// A problem with a request, for programs and for people.
@@ -123,7 +123,7 @@ impl ProblemDetails {
         ProblemDetails::new(StatusCode::NOT_FOUND, code, reason).with(KNOWN_APPS, known)
     }
 
-    /// A problem of a request of which nothing was done. The client may try again.
+    /// A problem of a request of which the node did nothing. The client may try again.
     pub fn unavailable(code: &'static str, reason: impl Into<String>) -> ProblemDetails {
         ProblemDetails {
             retry_after: Some(1),

@@ -13,10 +13,10 @@ pub const LIMIT_OF_NONE: &str = "`limit` must be 1 or more";
 /// The reason why an offset of 0 is refused.
 pub const NO_OFFSET: &str = "`from` must be 1 or more: the first event of a log has offset 1";
 
-/// The value of `from` of a log that begins behind all events.
+/// The value of `from` of a log that begins after all events.
 pub const END: &str = "end";
 
-/// The reason why a log that is read once does not begin behind all events.
+/// The reason why a log that is read once cannot begin after all events.
 pub const END_WITHOUT_FOLLOW: &str = "`from=end` needs `follow=true`, because no event \
     follows the end of the log yet: add `follow=true`, or send the offset of an event";
 

@@ -93,8 +93,8 @@ impl RequestHead {
         self.has_principal.then(|| self.caller.principal.as_str())
     }
 
-    /// The sender as one that asks for permits. A forwarded request holds a connection between the
-    /// two nodes.
+    /// The sender, to ask for permits. A forwarded request holds a connection between the two
+    /// nodes.
     pub fn asker(&self, until: Instant, now: Instant) -> Asker<'_> {
         let asker = Asker::new(self.principal(), until);
         if self.is_forwarded { asker.moment_for_share(now) } else { asker }

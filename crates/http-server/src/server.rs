@@ -134,7 +134,7 @@ async fn accept<A: RequestHandler>(
             permit = Arc::clone(&free_places).acquire_owned(), if !next.is_empty() => {
                 if let Some(accepted) = next.pop_front() {
                     // If a connection ended by itself, no other connection has to give way any
-                    // more. Least of all the new one, which is idle from its beginning.
+                    // more, least of all the new one, which is idle at first.
                     shared.ask_at_most(next.len());
                     begin(&mut connections, accepted, permit.ok());
                 }

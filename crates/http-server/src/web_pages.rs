@@ -1,8 +1,8 @@
 //! Refusing requests that web pages of other sites made.
 //!
-//! A browser sends requests to this machine for any page that its user opens. So a port that asks
-//! its clients for nothing, and has no authenticating proxy in front, serves only requests to this
-//! machine that no page of another site made.
+//! A browser sends requests to this machine for any page that its user opens. So a port that does
+//! not authenticate its clients, and has no authenticating proxy in front, serves only requests to
+//! this machine that no page of another site made.
 
 use hyper::{
     StatusCode,

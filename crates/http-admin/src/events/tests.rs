@@ -13,7 +13,7 @@ use super::*;
 struct Status {
     value: AtomicU64,
     changes: watch::Sender<u64>,
-    /// The next read of the status is followed by a change by this much, before the read returns.
+    /// The next read of the status changes the status by this much before the read returns.
     during_read: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Logs and records. A damaged row has a line of its own, and the rows behind it follow.
+//! Logs and records. A damaged row has a line of its own, and the rows after it follow.
 
 use bytes::Bytes;
 use futures::{
@@ -67,8 +67,8 @@ pub(super) async fn records(
     let stored = stored_numbers(source, app, ws).await?;
     let last = |seq| stored.iter().find(|it| it.0 == seq).map_or(0, |it| it.1);
     let (records, collections) = (standard::FIRST_RECORD_ID, standard::FIRST_CRECORD_ID);
-    // A range ends behind its last stored number, at the first storage partition without
-    // records. That is far from the next range.
+    // A range ends after its last stored number, at the first storage partition without records.
+    // That is far from the next range.
     let ranges = [
         (0, records, 1 << 17),
         (records, collections, last(standard::RECORD_ID.0)),
@@ -93,8 +93,8 @@ fn record_range(reader: Reader, ws: WsId, from: u64, last: u64) -> Lines {
     decoded(from, begin, row, decode)
 }
 
-/// Decodes stored rows. After a row that the storage cannot read, the rows behind it are read by a
-/// new stream.
+/// Decodes stored rows. After a row that the storage cannot read, a new stream reads the rows that
+/// follow.
 fn decoded<D: std::error::Error>(
     from: u64,
     begin: impl Fn(u64) -> StoredRows + Send + Sync + 'static,

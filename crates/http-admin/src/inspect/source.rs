@@ -11,7 +11,7 @@ use vvm::{
     sysvvm::{self, AppName, OpenedApp, System},
 };
 
-/// The longest time of a call of the storage, and of a page of rows.
+/// The time limit of a call of the storage, and of a page of rows.
 pub(super) const CALL_TIME: Duration = Duration::from_secs(10);
 
 /// The lines of a view. Each is a JSON object. A damaged row has a line with the field `damaged`.

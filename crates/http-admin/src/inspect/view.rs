@@ -198,7 +198,7 @@ mod tests {
         let rows = View::parse("rows", Some("keyspace=sysvvm&prefix=0000")).unwrap();
         let View::Rows { partitions, .. } = rows else { panic!("{rows:?}") };
         assert_eq!(partitions, RawPartitions::WithPrefix(Bytes::from_static(&[0, 0])));
-        // Ids of records begin elsewhere.
+        // Records may begin at 0, which means all of them.
         assert!(View::parse("records", Some("app=demo/shop&ws=1&from=0")).is_ok());
         for name in ["apps", "partitions", "leases"] {
             assert!(View::parse(name, None).is_ok() && View::parse(name, Some("x=1")).is_err());

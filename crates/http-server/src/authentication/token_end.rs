@@ -32,7 +32,7 @@ impl TokenEnd {
         TokenEnd { at: clock.now() + Duration::from_nanos(left), expires }
     }
 
-    /// The time at which the token ends at the latest.
+    /// When the token ends at the latest.
     pub fn at(self) -> Instant {
         self.at
     }

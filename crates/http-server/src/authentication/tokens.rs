@@ -24,7 +24,7 @@ use crate::{
     limits::{Limit, LimitRules},
 };
 
-/// The interval at which the file of keys is looked at.
+/// How often the file of keys is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The shortest pause between two looks, if tokens name unknown keys.
@@ -33,7 +33,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// The most requests that wait for a look at the file. Others must come again.
 const MOST_WAITING: usize = 32;
 
-/// The most bytes of the file of keys. A file that is larger is no file of keys.
+/// The most bytes of a file of keys. A larger file is not a file of keys.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The longest wait of a request for a look at the file. A look begins within a second. The rest is
@@ -71,7 +71,7 @@ pub struct TokenAuthenticator {
     refused: StdMutex<Option<String>>,
     /// The number of looks that have begun.
     begun: AtomicU64,
-    /// The requests that may wait for a look. Each has its place for one look.
+    /// Bounds the requests that wait for a look. Each holds its place for one look.
     waiting: Arc<Limit>,
     is_wanted: Notify,
     /// One port follows the file, and the others wait for it.
@@ -83,9 +83,9 @@ pub struct TokenAuthenticator {
 struct KeysInForce {
     verifier: Arc<TokenVerifier>,
     digest: [u8; 32],
-    /// The number of the look that found these keys. Looks have the numbers of their beginnings.
+    /// The number of the last look that has ended. Looks are numbered as they begin.
     look: u64,
-    /// The end of this look.
+    /// When this look ended.
     looked: Instant,
 }
 
@@ -122,7 +122,7 @@ impl TokenAuthenticator {
         })
     }
 
-    /// Returns the keys by which tokens are checked now.
+    /// Returns the keys that tokens are checked with now.
     pub fn key_set(&self) -> KeySet {
         self.keys().verifier.keys().clone()
     }
@@ -131,7 +131,8 @@ impl TokenAuthenticator {
         self.current.borrow().clone()
     }
 
-    /// Wants a look at the file, and waits for the end of the next one. Returns the keys after it.
+    /// Asks for a look at the file, waits until the look after number `before` has ended, and
+    /// returns the keys after it.
     ///
     /// # Errors
     /// If too many requests wait already, or if no look ends in time.
@@ -169,7 +170,7 @@ impl TokenAuthenticator {
             Ok((keys, digest)) => {
                 info!(file = %self.path.display(), keys = keys.ids().count(), "keys of tokens exchanged");
                 warn_of_unused(&self.path, &keys);
-                // Nothing is remembered that a former key has signed.
+                // A new verifier remembers no token that a former key has signed.
                 next.verifier = Arc::new(TokenVerifier::new(self.rules.clone(), keys));
                 next.digest = digest;
                 self.note_refused(None);
@@ -317,8 +318,8 @@ mod tests {
         }
     }
 
-    /// Clients with good tokens got 401 if more of them came than may wait for a look, and also if
-    /// no look ended in time.
+    /// Clients with good tokens got 401 if more of them came than may wait for a look, or if no
+    /// look ended in time.
     #[test]
     fn a_token_is_refused_only_after_a_look_at_the_keys() {
         let [former, new, stranger] = [(); 3].map(|()| SigningKey::generate().unwrap());
@@ -362,8 +363,8 @@ mod tests {
         assert!(asked.now_or_never().unwrap().is_ok());
     }
 
-    /// A token with an unknown key waited for a second although nobody had looked at the file for
-    /// long.
+    /// A token with an unknown key waited for a second although the last look at the file was long
+    /// ago.
     #[tokio::test]
     async fn a_look_begins_at_once_if_the_last_one_is_old() {
         let [former, new] = [(); 2].map(|()| SigningKey::generate().unwrap());
@@ -379,7 +380,7 @@ mod tests {
         }
     }
 
-    /// A look whose read did not end was silent, and the metric said that the file was used.
+    /// A look whose read did not end was not reported, and the metric said that the file was used.
     #[test]
     fn a_read_of_the_keys_that_does_not_end_is_reported() {
         let manual = ManualClock::new(1);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::format::EventFormat;
 use crate::authentication::TokenEnd;
 
-/// The longest silence. A client notices by it that the connection is lost.
+/// The longest silence. A longer one tells a client that its connection is lost.
 const QUIET: Duration = Duration::from_secs(15);
 
 /// The ends of an answer with a followed log, whatever it waits for.
@@ -44,11 +44,11 @@ impl FollowEnds {
         FollowEnds { clock: clock.clone(), ended, token_end }
     }
 
-    /// Waits for something, at most until `quiet_until`. Something that is ready after the end of
-    /// the token is dropped: a follower of a log in which events are always ready ends, too.
+    /// Waits for something, at most until `quiet_until`. What is ready only after the end of the
+    /// token is dropped, so a follower also ends if its log always has events ready.
     ///
     /// # Cancel safety
-    /// As that of `wait`, which is dropped if it is not ready.
+    /// That of `wait`, which is dropped if it is not ready.
     pub async fn wait<T>(&self, wait: impl Future<Output = T>, quiet_until: Instant) -> Waited<T> {
         let wait = self.clock.timeout_at(quiet_until.min(self.token_end.at()), wait);
         match self.ended.run_until_cancelled(wait).await {
@@ -59,8 +59,8 @@ impl FollowEnds {
         }
     }
 
-    /// Sends a sign of life whenever a piece lets the client wait for long, and ends the pieces at
-    /// the first of these ends. Each piece is whole, so the answer ends after a whole event.
+    /// Sends a sign of life whenever the next piece takes long, and ends the pieces at the first of
+    /// these ends. Each piece is whole, so the answer ends after a whole event.
     pub fn with_signs_of_life(self, pieces: Pieces, format: EventFormat) -> Pieces {
         let pieces = stream::unfold(Some((pieces, self)), move |state| async move {
             let (mut pieces, ends) = state?;

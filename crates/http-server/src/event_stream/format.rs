@@ -1,4 +1,4 @@
-//! The form in which a follower gets events: lines, or server-sent events.
+//! The form of the events for a follower: lines, or server-sent events.
 
 use bytes::Bytes;
 use hyper::{
@@ -8,10 +8,11 @@ use hyper::{
 
 const SERVER_SENT_EVENTS: &str = "text/event-stream";
 
-/// The bytes of an event that are copied. The followers of a log share the bytes of a larger event.
+/// The largest event that is copied, in bytes. The followers of a log share the bytes of a larger
+/// event.
 pub const COPIED_BYTES: usize = 8 << 10;
 
-/// The form in which events are sent.
+/// The form of the events in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventFormat {
     /// One event a line.

@@ -4,13 +4,13 @@
 //! **The rule of fairness.** One principal holds at most half of a limit that has shares, and at
 //! least one unit. If a principal has its share, its next requests wait, up to a number; others are
 //! refused at once, because each request that waits holds a connection. A request that holds one of
-//! the few connections between two nodes waits only for a moment. Requests are served in the order
-//! in which they come. Requests without a principal have no share: only all units are a limit.
+//! the few connections between two nodes waits only for a moment. Requests are served in order of
+//! arrival. Requests without a principal have no share: only the total limits them.
 //!
 //! Invariant: a request waits for the share of its principal before it waits for the units that all
 //! principals share. A simpler version has only units for all: a principal that opens as many logs
-//! as there are units, and takes them slowly, then keeps all other principals out until the node
-//! cuts its connections.
+//! as there are units, and receives them slowly, keeps all other principals out until the node cuts
+//! its connections.
 
 use std::{
     collections::HashMap,
@@ -30,8 +30,8 @@ use tokio_util::sync::PollSemaphore;
 use super::rules::LimitRules;
 use crate::problem::ProblemDetails;
 
-/// The longest wait of a request that holds a connection between two nodes, for what does not
-/// depend on the other node. All principals share these connections.
+/// How long a request that holds a connection between two nodes may wait for what does not depend
+/// on the other node. All principals share these connections.
 const MOMENT: Duration = Duration::from_millis(250);
 
 /// Who asks for units, and for how long.
@@ -49,7 +49,7 @@ impl<'p> Asker<'p> {
         Asker { principal, share_until: until, until }
     }
 
-    /// The node itself, or whoever needs no share of its own.
+    /// The node itself, or a request that needs no share.
     pub fn nobody(until: Instant) -> Asker<'static> {
         Asker::new(None, until)
     }
@@ -59,12 +59,12 @@ impl<'p> Asker<'p> {
         self.principal
     }
 
-    /// Waits for at most half of the time that is left. The other half belongs to the work for
-    /// which the units are needed.
+    /// Waits for at most half of the time that is left. The other half is for the work that needs
+    /// the units.
     ///
     /// Without this rule an overload never ends: requests wait in order, so each request gets its
-    /// memory when its deadline is nearly over, and its work is given up. All requests behind it
-    /// have the same fate, and no answer is ever finished.
+    /// memory when its deadline is nearly over, and its work is given up. The same happens to each
+    /// request after it, and no answer is ever finished.
     pub fn half(self, now: Instant) -> Asker<'p> {
         let half = now + (self.until - now) / 2;
         Asker { until: half, share_until: self.share_until.min(half), ..self }
@@ -102,7 +102,7 @@ pub struct Limit {
 #[derive(Debug)]
 struct Share {
     free: Arc<Semaphore>,
-    /// The requests that may wait until the share has free units.
+    /// Bounds the requests that wait until the share has free units.
     waiting: Semaphore,
 }
 
@@ -121,7 +121,7 @@ pub struct Permit {
     units: OwnedSemaphorePermit,
 }
 
-/// A limit refuses a request.
+/// The refusal of a request by a limit.
 #[derive(Debug)]
 pub struct Full {
     of: Arc<Limit>,
@@ -130,14 +130,14 @@ pub struct Full {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// The principal has its share, and as many requests as may wait for it.
+    /// The principal holds its whole share, and no more of its requests may wait for it.
     Principal,
     /// All units are taken.
     All,
 }
 
 impl Limit {
-    /// A limit of which nothing is taken.
+    /// A limit with all its units free.
     pub fn new(rules: LimitRules, clock: &Clock) -> Arc<Limit> {
         let most = rules.most.clamp(1, Semaphore::MAX_PERMITS);
         let least = rules.share.map_or(1, |share| share.least.max(1));
@@ -154,11 +154,12 @@ impl Limit {
         })
     }
 
-    /// Takes so many units, or all if there are fewer: such a request is not refused for ever. One
-    /// that needs more than the share of its principal takes the whole share.
+    /// Takes `units`, or all units if there are fewer, so that a large request is not refused for
+    /// ever. A request for more than the share of its principal takes the whole share.
     ///
     /// # Errors
-    /// If the units were not free until the end of the wait, or, without a wait, are not free.
+    /// If the units did not become free before the end of the wait, or, without a wait, are not
+    /// free.
     pub async fn take(self: &Arc<Self>, who: Asker<'_>, units: usize) -> Result<Permit, Full> {
         let share = self.share(who, units).await?;
         self.units(share, who, units).await
@@ -175,7 +176,7 @@ impl Limit {
         self.permit(share, units)
     }
 
-    /// Does work with each of its steps on one unit. A step ends where the work waits or
+    /// Does work, and holds one unit during each of its steps. A step ends where the work waits or
     /// [yields](tokio::task::yield_now); the work holds no unit while it waits.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut units = PollSemaphore::new(Arc::clone(&self.free));
@@ -187,13 +188,13 @@ impl Limit {
         .await
     }
 
-    /// Waits for the share of the principal; nothing if it needs none.
+    /// Waits for the share of the principal; `None` if the request needs none.
     pub(super) async fn share(
         self: &Arc<Self>,
         who: Asker<'_>,
         units: usize,
     ) -> Result<Option<HeldShare>, Full> {
-        // Nobody passes a request that waits: its semaphore has no free permits meanwhile.
+        // Nobody overtakes a request that waits: its semaphore has no free permits meanwhile.
         let tried = self.try_share(who.principal, units);
         let (Err(_), Some(principal), true) = (&tried, who.principal, self.rules.waits) else {
             return tried;
@@ -206,7 +207,7 @@ impl Limit {
         Ok(Some(HeldShare { units: units.ok_or_else(|| self.full(Whose::Principal))?, of }))
     }
 
-    /// Takes of the share of the principal what is free at once.
+    /// Takes units of the share of the principal, if they are free at once.
     pub(super) fn try_share(
         self: &Arc<Self>,
         principal: Option<&str>,
@@ -218,7 +219,7 @@ impl Limit {
         Ok(Some(HeldShare { units: units.ok_or_else(|| self.full(Whose::Principal))?, of }))
     }
 
-    /// Waits for units of all, with a share that is held already.
+    /// Waits for units of all principals. The request already holds its share.
     pub(super) async fn units(
         self: &Arc<Self>,
         share: Option<HeldShare>,
@@ -303,7 +304,7 @@ impl Permit {
         Ok(())
     }
 
-    /// Changes the number of units. Leaves it as it is if there are not enough free units at once.
+    /// Changes the number of units, or leaves it as it is if there are not enough free units.
     ///
     /// A permit does not wait for more, because permits that waited would wait for each other. For
     /// example, 64 answers with 2 MiB each fill a memory of 128 MiB, and none of them could become
@@ -330,9 +331,9 @@ impl Permit {
         Ok(())
     }
 
-    /// Changes the number of units, for something that is there in any case. If there are not
-    /// enough free units, the permit takes those that are free. So no other request takes this
-    /// rest, and makes further things that have no units.
+    /// Changes the number of units, for something that exists in any case. If there are not enough
+    /// free units, the permit takes those that are free. So no other request can take this rest and
+    /// make more things that have too few units.
     pub(crate) fn resize_as_possible(&mut self, units: usize) {
         if self.resize(units).is_ok() {
             return;
@@ -362,7 +363,7 @@ impl Drop for Permit {
 }
 
 impl Full {
-    /// Whether all others have the units, and the request waited for them until its time was over.
+    /// Whether the request waited in vain for the units of all principals, not for its share.
     pub fn is_late(&self) -> bool {
         self.whose == Whose::All && self.of.rules.waits
     }

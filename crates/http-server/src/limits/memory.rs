@@ -32,8 +32,8 @@ pub struct AnswerMemory {
 
 impl AnswerMemory {
     /// Memory of so many bytes, a quarter of them for large answers. A principal can always read
-    /// two answers, so it reads documents while it takes a log. At most `waiting` requests of a
-    /// principal wait for its share of each part.
+    /// two answers, so it can read documents while it receives a log. At most `waiting` requests of
+    /// a principal wait for its share of each part.
     pub fn new(bytes: usize, waiting: usize, clock: &Clock) -> AnswerMemory {
         let large = bytes / 4;
         let share = Some(ShareRules { least: 2 * READ_BYTES, waiting });

@@ -1,4 +1,4 @@
-//! A limit for the commands of one principal, or for what else it causes.
+//! A limit for the commands of each principal, or for other things that it causes.
 
 use std::{
     num::NonZeroUsize,
@@ -9,14 +9,14 @@ use std::{
 use clock::Instant;
 use lru::LruCache;
 
-/// The number of principals of which a limit remembers the last commands.
+/// How many principals a limit remembers.
 const PRINCIPALS: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
 
 /// A limit for the commands of each principal: so many in a second, and as many at once after a
 /// second without any.
 ///
-/// For each principal the limit keeps the time at which all its commands so far would be done if
-/// they were done evenly.
+/// For each principal the limit keeps when all its commands so far would be done if they were done
+/// evenly.
 #[derive(Debug)]
 pub(crate) struct PrincipalRate {
     /// The time of one command.
@@ -25,7 +25,7 @@ pub(crate) struct PrincipalRate {
 }
 
 impl PrincipalRate {
-    /// A limit; `None` if there is no limit.
+    /// A limit; `None` if `commands_per_second` is 0.
     pub(crate) fn new(commands_per_second: u32) -> Option<PrincipalRate> {
         let interval = Duration::from_secs(1).checked_div(commands_per_second)?;
         Some(PrincipalRate { interval, done_at: Mutex::new(LruCache::new(PRINCIPALS)) })
@@ -35,7 +35,7 @@ impl PrincipalRate {
     /// if all earlier commands would be done by now, and the principal then waits longer.
     ///
     /// # Errors
-    /// The time after which the principal may send the commands. None of them is counted.
+    /// How long the principal must wait before it sends the commands. None of them is counted.
     pub(crate) fn take(
         &self,
         principal: &str,

@@ -1,10 +1,10 @@
-//! What limits are, and the text of their refusals.
+//! The rules of a limit, and the texts of its refusals.
 
 use metrics::Gauge;
 
 use crate::problem::TOO_MANY_FOLLOWERS;
 
-/// What a limit is: fixed when it is made.
+/// The rules of a limit, fixed when it is made.
 #[derive(Clone, Debug)]
 pub struct LimitRules {
     /// The number of units.
@@ -13,8 +13,8 @@ pub struct LimitRules {
     pub share: Option<ShareRules>,
     /// Whether requests wait for units. Otherwise they are refused at once.
     pub waits: bool,
-    /// The code of a refusal if all units are taken. The metric of refused shares names the limit
-    /// so.
+    /// The code of a refusal if all units are taken. It also names the limit in the metric of
+    /// refused shares.
     pub code: &'static str,
     /// What the units are, or who has them, for the reason.
     pub of: &'static str,
@@ -57,7 +57,7 @@ impl Default for LimitRules {
 }
 
 impl LimitRules {
-    /// A limit for which nobody waits.
+    /// A limit that refuses at once: nobody waits for it.
     pub fn at_once(most: usize, code: &'static str, reason: Reason) -> LimitRules {
         LimitRules { most, waits: false, code, reason, ..LimitRules::default() }
     }
@@ -70,7 +70,7 @@ impl LimitRules {
         }
     }
 
-    /// The memory for something, of so many bytes.
+    /// The memory for `of`, in bytes.
     pub fn memory(of: &'static str, bytes: usize) -> LimitRules {
         LimitRules {
             most: bytes,

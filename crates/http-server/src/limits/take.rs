@@ -11,20 +11,20 @@ pub struct Need<'n> {
     pub limit: &'n Arc<Limit>,
     /// The number of units.
     pub units: usize,
-    /// What the request holds of the limit, if it has some already.
+    /// What the request already holds of the limit, if anything.
     pub held: &'n mut Option<Permit>,
 }
 
-/// Takes what a request does not hold yet, in the order of the needs. What was taken stays held even
-/// if the next limit refuses, or if this future is dropped.
+/// Takes what a request does not hold yet, in the order of the needs. What was taken stays held,
+/// even if the next limit refuses or this future is dropped.
 ///
 /// Invariant: the request has its principal's share of all these limits before it waits for units
 /// of all, and it waits for those in order. While it waits for a share it holds no units, because
 /// its principal may hold the share for long, and all others would wait for these units. It keeps
-/// the shares that it has: only requests of its own principal wait for those. So requests wait in
-/// no circle, if all of them name their needs in the same order.
+/// the shares that it has: only requests of its own principal wait for those. So requests never
+/// wait in a circle if all of them name their needs in the same order.
 ///
-/// A simpler version keeps the units for which the request has a share. Two principals read from a
+/// A simpler version keeps the units of the shares that the request has. Two principals read from a
 /// partition without an owner, and hold all its tries; the owner comes; both wait for their shares
 /// of the connections, which they use for other partitions; so all other requests for the partition
 /// wait for a try, and nobody is on the way to its owner.

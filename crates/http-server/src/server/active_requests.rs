@@ -23,9 +23,9 @@ struct ActiveState {
     requests: usize,
     /// The number of pieces of answers that wait for the client.
     pieces: usize,
-    /// The time since which pieces wait.
+    /// Since when pieces have waited.
     since: Option<Instant>,
-    /// The time for which pieces of the last answer waited before.
+    /// How long pieces of the last answer had waited before that.
     before: Duration,
     /// Whether the last answer has no end, so that each of its pieces has a time of its own.
     is_endless: bool,

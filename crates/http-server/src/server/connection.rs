@@ -58,8 +58,8 @@ impl ClientMark {
     }
 }
 
-/// The time for which a client that was not let in may take nothing of what the kernel still has at
-/// the end of the connection. These bytes take memory and belong to no connection that is counted.
+/// How long a client that was not let in may take nothing of what the kernel still has at the end
+/// of the connection. These bytes take memory and belong to no connection that is counted.
 const REST_TIME: Duration = Duration::from_secs(5);
 
 /// Serves the requests of a connection until its client or the node ends the connection.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::tls::{ClusterTls, PortTls, ServerTls};
 
-/// The longest rest of a connection on which a node sends a request that cannot be sent twice.
+/// A node sends a request that cannot be sent twice only on a connection that was used within this
+/// time.
 pub const ONCE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The limits of connections.
@@ -49,11 +50,10 @@ impl ClientKind {
         }
     }
 
-    /// The time after the beginning of a stop at which a connection without a current request is
-    /// closed.
+    /// How long after the beginning of a stop a connection without a current request is closed.
     ///
-    /// A node sends a request that cannot be sent twice only on a connection that was used in the
-    /// last second. So such a request never meets a connection that is being closed.
+    /// A connection of a peer stays open for longer than [`ONCE_WITHIN`], so a request that cannot
+    /// be sent twice never meets a connection that is being closed.
     pub(super) fn quiet(&self) -> Duration {
         match self {
             ClientKind::Public(_) => Duration::from_millis(200),

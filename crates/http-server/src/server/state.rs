@@ -74,7 +74,7 @@ impl<A> ServerState<A> {
         self.give_way.add_permits(1);
     }
 
-    /// Leaves no more questions to be heard than this number.
+    /// Withdraws questions that no connection has heard, down to this number.
     pub(super) fn ask_at_most(&self, number: usize) {
         self.give_way.forget_permits(self.give_way.available_permits().saturating_sub(number));
     }

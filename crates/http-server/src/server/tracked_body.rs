@@ -17,7 +17,7 @@ use crate::response::Body;
 /// The body of an answer.
 pub(super) struct TrackedBody {
     body: Body,
-    /// The error that ends the body, while pieces in front of it wait for the client.
+    /// The error that ends the body, while pieces before it wait for the client.
     error: Option<<Body as hyper::body::Body>::Error>,
     begun: Arc<ActiveRequest>,
     clock: Clock,
@@ -68,7 +68,8 @@ impl hyper::body::Body for TrackedBody {
                 Some(Err(error)) => self.error = Some(error),
                 frame => return Poll::Ready(frame.map(|frame| frame.map(|it| self.held(it)))),
             }
-            // hyper drops what it has not written yet at an error, and writes it in a pause.
+            // At an error hyper drops what it has not written yet. So give it a pause first, to
+            // write that.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -130,7 +131,7 @@ mod tests {
         }
     }
 
-    /// An answer without an end was cut when all its pieces together had waited for so long as one
+    /// An answer without an end was cut when all its pieces together had waited for as long as one
     /// piece may.
     #[test]
     fn each_piece_of_an_answer_without_an_end_has_a_time_of_its_own() {
@@ -160,8 +161,8 @@ mod tests {
         drop(three);
     }
 
-    /// The events in front of a damaged one did not reach a client that was a little slow: hyper
-    /// dropped them when the body failed.
+    /// The events before a damaged one did not reach a client that was a little slow: hyper dropped
+    /// them when the body failed.
     #[test]
     fn an_error_waits_until_the_client_has_the_pieces_in_front_of_it() {
         let (clock, under_way) = (ManualClock::new(0).clock(), ActiveRequests::default());

@@ -24,7 +24,7 @@ pub(super) struct ConnectionState {
     pub(super) under_way: ActiveRequests,
     /// The number of requests that have arrived.
     requests: AtomicU64,
-    /// Whether the connection ends in front of a request.
+    /// Whether the connection ends before a request.
     ends_here: AtomicBool,
     /// Whether a body was left unread.
     is_unread: AtomicBool,
@@ -64,7 +64,7 @@ impl ConnectionState {
         self.requests.load(Ordering::Acquire) > 1
     }
 
-    /// Ends the connection in favour of a new one, in front of a request that is not answered.
+    /// Ends the connection in favour of a new one, before a request that is not answered.
     pub(super) fn end_here(&self) {
         self.ends_here.store(true, Ordering::Release);
     }
@@ -110,15 +110,15 @@ impl ConnectionState {
     }
 }
 
-/// The time for which a client that the port let in may take nothing of its answer while other
-/// connections wait for a place.
+/// How long a client that the port let in may take nothing of its answer while other connections
+/// wait for a place.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A wait for the client. It is another one as soon as the client takes a byte.
+/// A wait for the client. As soon as the client takes a byte, the wait is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientWait {
     sent: u64,
-    /// The time after which the connection gives way to a new one.
+    /// How long the wait lasts before the connection gives way to a new one.
     pub(super) patience: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The certificates of clients, of which rustls does not check everything.
+//! The checks of client certificates that rustls does not make.
 
 use std::sync::Arc;
 

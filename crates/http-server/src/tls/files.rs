@@ -26,8 +26,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The private key of the certificate, without a password.
     pub key: PathBuf,
-    /// The interval at which the port looks at the files. Files that changed are used if the next
-    /// look finds them unchanged: then nobody is writing them any more.
+    /// How often the port looks at the files. Files that changed are used if the next look finds
+    /// them unchanged: then nobody is writing them any more.
     pub look_every: Duration,
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct Credentials {
     pub(crate) authority: Option<Arc<RootCertStore>>,
     /// The certificates in the file of authorities that are no authorities.
     leaves: Vec<AuthorityLeaf>,
-    /// The first moment at which a certificate of the chain has expired, in seconds since 1970.
+    /// When the first certificate of the chain expires, in seconds since 1970.
     pub(crate) ends: u64,
 }
 

@@ -24,11 +24,11 @@ use crate::{given_file::reported_if_late, stream::NodeStream};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// The days before the end of a certificate from which on an operator should act, and a node warns.
+/// How many days before the end of a certificate an operator should act, and a node warns.
 pub const CERTIFICATE_WARN_DAYS: u64 = 14;
 
 /// TLS of a port. New connections use the files as they were last found usable. A connection keeps
-/// the keys with which it began.
+/// its keys.
 pub struct PortTls {
     files: PortFiles,
     configure: Configure,
@@ -40,20 +40,20 @@ pub struct PortTls {
 /// Makes the settings of rustls from the files.
 type Configure = fn(&Credentials) -> Result<(ServerConfig, Option<ClientConfig>), TlsFileError>;
 
-/// Refuses files that can be used, and that nobody on the other side accepts.
+/// Refuses files that this node can use, and that no client or peer accepts.
 type Check = fn(&Credentials) -> Result<(), TlsFileError>;
 
 /// The settings of rustls for new connections.
 ///
-/// New files give new settings, with nothing in them of the former ones. So no client resumes a
-/// connection that was begun under a former authority.
+/// New files give new settings that take nothing from the former ones. So no client resumes a
+/// connection that began under a former authority.
 struct PortConfigs {
     server: Arc<ServerConfig>,
     /// The settings of connections to other nodes.
     client: Option<Arc<ClientConfig>>,
-    /// The moment at which the certificate expires, in seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     ends: u64,
-    /// The files from which the settings were made.
+    /// The files that the settings were made of.
     digest: FilesDigest,
 }
 
@@ -95,9 +95,9 @@ impl PortTls {
         Ok(NodeStream::Tls(Box::new(stream.into())))
     }
 
-    /// Has the files read at once, without the wait for a second look. Returns whether new
-    /// connections use the files as they are now; the log has the reason if they are refused. The
-    /// port must be running: until then the future waits.
+    /// Makes the task of the port read the files at once, without the wait for a second look.
+    /// Returns whether new connections use the files as they are now; the log has the reason if
+    /// they are refused. The port must be running: until then the future waits.
     ///
     /// # Cancel safety
     /// Safe: the files are read all the same.
@@ -177,7 +177,7 @@ impl PortTls {
         }
     }
 
-    /// Warns once a day from some days before the end of the certificate on.
+    /// Warns once a day when fewer than [`CERTIFICATE_WARN_DAYS`] days of the certificate are left.
     fn warn_of_end(
         &self,
         service: &'static str,
@@ -198,8 +198,8 @@ impl PortTls {
         }
     }
 
-    /// Returns the moment at which the certificate ends, or one between it and the authority, in
-    /// seconds since 1970.
+    /// Returns when the certificate ends, or one between it and the authority, in seconds since
+    /// 1970.
     pub fn certificate_ends(&self) -> u64 {
         self.current().ends
     }

@@ -10,11 +10,11 @@ use tokio_rustls::rustls::{
     server::ParsedCertificate,
 };
 
-/// Returns the moment at which a certificate expires, in seconds since 1970.
+/// Returns when a certificate expires, in seconds since 1970.
 ///
 /// rustls does not show this moment. But it names the moment when it refuses a certificate that has
 /// expired, and it judges the time before anything else. So the certificate is judged as of a
-/// moment behind every possible end.
+/// moment after every possible end.
 pub(super) fn ends(certificate: &CertificateDer<'_>) -> Result<u64, Error> {
     let after_all = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
     let judged = verify_server_cert_signed_by_trust_anchor(

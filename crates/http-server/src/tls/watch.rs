@@ -1,8 +1,8 @@
-//! The decision when files that change are used.
+//! The decision when changed files are used.
 
 use super::files::FilesDigest;
 
-/// Decides when files that change are used.
+/// Decides when changed files are used.
 ///
 /// A certificate and its key are two files, and a writer may be in the middle of one of them. A
 /// half-written chain of certificates may even look whole. So files count only when two looks in a

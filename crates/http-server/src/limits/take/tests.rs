@@ -19,13 +19,12 @@ use crate::limits::{LimitRules, ShareRules};
 const SEEDS: u64 = 50;
 const STEPS: usize = 300;
 
-/// The units of each limit, as of the way between nodes: requests, tries of two partitions,
-/// connections.
+/// The units of each limit, as between nodes: requests, tries of two partitions, connections.
 const MOST: [usize; 4] = [12, 6, 6, 5];
 const OF_ONE: [usize; 4] = [12, 3, 3, 2];
 const CONNECTIONS: usize = 3;
 
-/// The way in which requests take the limits.
+/// How requests take the limits.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Right,
@@ -50,8 +49,8 @@ enum State {
     Ended,
 }
 
-/// A request: its principal, the limit of the tries of its partition, whether it is parked first, the
-/// end of its wait, and what it does now.
+/// A request: its principal, the limit of the tries of its partition, whether it is parked first,
+/// the end of its wait, and its state.
 struct Request {
     principal: Option<&'static str>,
     tries: usize,
@@ -85,7 +84,7 @@ struct Simulation {
     manual: ManualClock,
     clock: Clock,
     limits: [Arc<Limit>; 4],
-    /// All that have not ended, in the order in which they came.
+    /// All that have not ended, in order of arrival.
     requests: Vec<Request>,
     begun: usize,
 }
@@ -157,14 +156,14 @@ impl Simulation {
     /// Lets all requests go on, until none of them can.
     fn settle(&mut self) -> Result<(), String> {
         let begun: Vec<_> = self.requests.iter().map(|one| one.state.get()).collect();
-        // Whoever came first goes on first when something is given back.
+        // When something is given back, the earliest request goes on first.
         let goes_on = |one: &mut Request| {
             let before = one.state.get();
             one.poll();
             one.state.get() != before
         };
         while self.requests.iter_mut().any(goes_on) {}
-        // Those of one principal in one partition are served in the order in which they came.
+        // Requests of one principal in one partition are served in order of arrival.
         for (at, one) in self.requests.iter().enumerate() {
             let has_entered = one.works() && begun[at] == State::Waits;
             let is_passed = |earlier: &Request| {
@@ -199,8 +198,8 @@ impl Simulation {
                 return Err(format!("{waiting} of {principal:?} wait, and nobody works"));
             }
         }
-        // Who waits for its share holds nothing that others wait for: only who waits for a
-        // connection of all has a try meanwhile.
+        // A request that waits for its share holds nothing that others wait for. Only a request
+        // that waits for a connection of all principals holds a try meanwhile.
         for tries in [1, 2] {
             let taken = MOST[tries] - self.free(tries);
             let has_try = |one: &&Request| {
@@ -215,7 +214,7 @@ impl Simulation {
     }
 
     fn free(&self, at: usize) -> usize {
-        // More than there is takes what there is.
+        // A request for more units than the limit has would take all, so begin with what it has.
         (0..=MOST[at]).rev().find(|units| self.limits[at].try_take(None, *units).is_ok()).unwrap()
     }
 
