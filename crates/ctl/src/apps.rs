@@ -81,8 +81,8 @@ pub(crate) async fn run(
 }
 
 /// Returns the advice for servers of Cassandra that may have rows of level 2 which other servers do
-/// not have. At other levels such a row can replace an acknowledged row when it comes up. How many
-/// servers have a keyspace is known to Cassandra alone.
+/// not have. At other levels such a row can replace an acknowledged row when it comes up. Only
+/// Cassandra knows how many servers have a keyspace.
 ///
 /// The command cannot know whether an operator has followed the advice. So each later call repeats
 /// it: an earlier call may have been killed before it said anything.

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let mut outcome = send(&args, &clock, &load, &progress, &mut signals, start).await?;
     progress.note_pause();
     let (took, sent) = (clock.now() - start, std::mem::take(&mut outcome.sent));
-    // The measurements are printed also if the logs cannot be checked.
+    // The measurements are printed even if the logs cannot be checked.
     let (check, unchecked) = match check_logs(&load, &clock, &mut signals, sent).await {
         Ok(check) => (check, None),
         Err(error) => (None, Some(error)),
@@ -130,7 +130,7 @@ async fn all(
     Ok(outcome)
 }
 
-/// Shows the progress. Returns only if the clients run on long after the end.
+/// Shows the progress. Returns only if the clients still run long after the end.
 async fn watch(clock: &Clock, args: &BenchArgs, start: Instant, progress: &BenchProgress) {
     const EVERY: Duration = Duration::from_millis(200);
     let (end, requests) = (start + Duration::from_secs(args.seconds), args.send.name());

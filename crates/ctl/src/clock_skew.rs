@@ -9,8 +9,8 @@ use serde::Serialize;
 /// The difference of two clocks, and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ClockSkew {
-    /// The time by which the storage's clock is ahead of this machine's clock. It is negative if
-    /// the storage's clock is behind.
+    /// How far the storage's clock is ahead of this machine's clock. It is negative if the
+    /// storage's clock is behind.
     pub server_ahead_ms: i64,
     /// The true difference is at most this far from the measured one.
     pub uncertainty_ms: i64,

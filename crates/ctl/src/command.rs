@@ -50,7 +50,7 @@ pub enum CtlCommand {
     /// Change the trust level of an application.
     #[command(subcommand, arg_required_else_help = true)]
     Apps(AppsCommand),
-    /// Copy the redb file of a node, also while the node works, and verify the copy.
+    /// Copy the redb file of a node, even while the node works, and verify the copy.
     Backup(BackupArgs),
     /// Make a new redb file from a backup, and verify it.
     Restore(RestoreArgs),

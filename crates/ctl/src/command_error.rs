@@ -90,7 +90,7 @@ impl CommandError {
         }
     }
 
-    /// The advice behind an error that names the applications that exist.
+    /// The advice after an error that names the applications that exist.
     pub(crate) fn choose_app(error: &sysvvm::Error) -> &'static str {
         match error {
             sysvvm::Error::DoesNotExist { known, .. } if !known.is_empty() => CHOOSE_APP,
@@ -98,7 +98,7 @@ impl CommandError {
         }
     }
 
-    /// The end for this reason, with the causes of an error.
+    /// An error of this kind, with the causes of `error`.
     pub(crate) fn because(reason: ExitReason, what: &str, error: &dyn Error) -> CommandError {
         CommandError { reason, message: format!("{what}: {}", with_causes_on_lines(error)) }
     }

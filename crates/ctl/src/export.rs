@@ -92,7 +92,7 @@ pub struct ImportArgs {
     storage: StorageArgs,
 }
 
-/// The size of the pieces in which files are read and written.
+/// Files are read and written in pieces of this size.
 const PIECE: usize = 1 << 20;
 
 /// The advice for a storage in memory.

@@ -212,7 +212,8 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, CommandError> {
     let args = command.args();
     let (name, query) = command.view();
-    // The command line is checked before anybody is asked. The view names its own parameter.
+    // The command line is checked before any node or storage is asked. The view names its own
+    // parameter.
     if let InspectCommand::Plog { rows, .. } | InspectCommand::Wlog { rows, .. } = &command
         && rows.from == Some(0)
     {

@@ -1,5 +1,5 @@
-//! The commands by which operators look at nodes and storages, and change them: one file a command,
-//! with its arguments and what it does.
+//! The commands that operators use to look at nodes and storages, and to change them: one file a
+//! command, with its arguments and what it does.
 //!
 //! `vvm` is one program. It reads the command line and the configuration, and runs a [`CtlCommand`]
 //! with a [`NodeConfiguration`]:

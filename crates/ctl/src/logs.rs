@@ -1,7 +1,7 @@
 //! `vvm logs follow`: prints the events of a log as they are applied.
 //!
-//! The command asks for server-sent events, because each of them has the id with which the command
-//! goes on after its connection has ended.
+//! The command asks for server-sent events, because each of them has an id: after its connection
+//! has ended, the command goes on after the last id.
 
 mod event_reader;
 
@@ -203,8 +203,8 @@ impl PrintedLog {
     }
 }
 
-/// The end of an answer that has no log. A log that was heard before goes on when there is a place
-/// for it again: the place of the former connection may still be taken.
+/// The end of an answer that has no log. If the command has heard the log before, a lack of places
+/// does not end it: the former connection may still take its place.
 fn refusal(
     node: &NodeTarget,
     answer: &NodeAnswer,

@@ -18,10 +18,10 @@ pub struct NamedStorage {
 }
 
 impl NamedStorage {
-    /// Makes it with the name of the system keyspace, or with the usual name.
+    /// Names a storage and its system keyspace, which has the usual name if `system` is `None`.
     ///
     /// # Errors
-    /// None of the usual name.
+    /// Never with the usual name.
     pub fn new(
         target: StorageTarget,
         system: Option<KeyspaceName>,

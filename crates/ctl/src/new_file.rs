@@ -170,7 +170,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
-/// Refuses a path at which there is something.
+/// Refuses a path where something exists.
 pub(crate) fn check_free(path: &Path) -> Result<(), CommandError> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -228,8 +228,8 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
     }
 
-    /// A file that somebody had put there was written: with its mode, and before the eyes of
-    /// everybody that had it open.
+    /// A file that somebody had put there was written. It kept its mode, and everybody who had it
+    /// open could read along.
     #[test]
     fn a_file_that_is_there_is_not_written() {
         let folder = tempfile::tempdir().unwrap();

@@ -129,7 +129,7 @@ pub(crate) async fn run(command: NumbersCommand) -> Result<ExitCode, CommandErro
     Ok(ExitCode::SUCCESS)
 }
 
-/// The path of a series behind `numbers`. The node says what is wrong with an id, if the id can
+/// The path of a series after `numbers`. The node says what is wrong with an id, if the id can
 /// stand in a path.
 fn path_of(series: &str) -> Result<String, CommandError> {
     in_query(series).map(|series| format!("/{series}"))

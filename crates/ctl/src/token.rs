@@ -76,7 +76,7 @@ pub struct NewTokenArgs {
     #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true, value_parser = right)]
     rights: Vec<Right>,
 
-    /// The time for which the token is valid, such as `90s`, `15m`, `8h` or `30d`.
+    /// How long the token is valid, such as `90s`, `15m`, `8h` or `30d`.
     #[arg(long = "for", value_name = "TIME", value_parser = lifetime)]
     lifetime: Duration,
 
@@ -229,7 +229,7 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
 }
 
 /// Writes a token to a file that only its owner can read. A former token is replaced at once, so
-/// that commands that go on find either token. Another file is kept: it may be a key.
+/// that running commands find one token or the other. Another file is kept: it may be a key.
 fn write_token(path: &Path, token: &str) -> Result<(), CommandError> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

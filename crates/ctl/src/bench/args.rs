@@ -48,7 +48,7 @@ pub struct BenchArgs {
     pub(super) count: u32,
 
     /// Give each command an `Idempotency-Key`. Then a client of several nodes sends a command again
-    /// also if its outcome is not known.
+    /// even if its outcome is not known.
     #[arg(long)]
     pub(super) keys: bool,
 

@@ -19,10 +19,10 @@ use crate::{
     client::{NodeClient, NodeRequest},
 };
 
-/// The events of one request for a log.
+/// The most events that one request reads from a log.
 const PAGE: usize = 10_000;
 
-/// The pause before a log is read again that could not be read.
+/// The pause before a failed read of a log is repeated.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The commands of a bench, compared with the logs.

@@ -35,7 +35,7 @@ pub(super) struct RequestLoad {
     pub(super) is_checked: bool,
     pub(super) workspaces: u32,
     pub(super) method: Method,
-    /// The end of the path of every request, behind its workspace.
+    /// The end of the path of every request, after its workspace.
     resource: &'static str,
     /// The body of every request.
     pub(super) body: Bytes,

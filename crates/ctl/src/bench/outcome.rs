@@ -27,7 +27,7 @@ pub(super) struct EndCounts {
     pub(super) done_at_first_try: u64,
     /// Requests that were done after they were sent to several nodes.
     pub(super) done_after_tries: u64,
-    /// Requests of which nothing was done.
+    /// Requests that were not done.
     pub(super) refused: u64,
     /// Requests that may have been done.
     pub(super) unknown: u64,

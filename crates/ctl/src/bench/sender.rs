@@ -162,7 +162,7 @@ impl<'l> BenchClient<'l> {
     }
 }
 
-/// Whether another node than that at the other end of the connection has done the request.
+/// Whether the node at the other end of the connection forwarded the request to another node.
 fn is_of_another_node(answer: &NodeAnswer, peer: &str) -> bool {
     let served = answer.headers.get(SERVED_BY).and_then(|value| value.to_str().ok());
     served.is_some_and(|served| served != peer)

@@ -10,8 +10,8 @@ use hyper::StatusCode;
 
 use crate::client::NodeAnswer;
 
-/// The pause after a request, or a try on each node, that failed: a partition may be on its way to
-/// another node.
+/// The pause after a failed request, or after a failed try on each node: a partition may be on its
+/// way to another node.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// The end of a try, or of a request after all its tries.
@@ -115,7 +115,7 @@ impl RequestTries {
         }
     }
 
-    /// Whether a try at another node came before the last one.
+    /// Whether there was more than one try.
     pub(super) fn were_several(&self) -> bool {
         self.count > 1
     }

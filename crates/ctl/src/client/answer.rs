@@ -49,7 +49,7 @@ impl NodeAnswer {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Returns the JSON object with which the node did the request.
+    /// Returns the JSON object of an answer to a request that was done.
     ///
     /// # Errors
     /// Fails with the reason of the node if the node refused the request.
@@ -87,7 +87,7 @@ impl NodeAnswer {
         Err(CommandError::unreachable(format!("{admin}: {why}")))
     }
 
-    /// The error of a command that the node refused, also if the other port of the node did.
+    /// The error of a command that the node refused, or that the other port of the node refused.
     pub(crate) fn refused(&self, node: &NodeTarget, why: String) -> CommandError {
         match (self.status, self.other_port(node)) {
             (StatusCode::SERVICE_UNAVAILABLE, _) | (_, Some(_)) => CommandError::unreachable(why),

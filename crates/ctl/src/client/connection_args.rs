@@ -1,4 +1,4 @@
-//! The arguments by which a command connects to a node.
+//! The arguments that say how a command connects to a node.
 
 use std::{
     fmt::Display,
@@ -83,7 +83,7 @@ impl ConnectionFile {
     }
 }
 
-/// The reason why a node cannot be talked to.
+/// The reason why a command cannot talk to a node.
 #[derive(Debug)]
 pub struct TargetError {
     /// The file that cannot be used; `None` if the address cannot be used.

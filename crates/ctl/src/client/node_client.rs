@@ -120,7 +120,7 @@ impl NodeClient {
     }
 
     /// The reason why a request failed. If the connection ended before, only its task knows why:
-    /// with TLS 1.3, a node refuses a client that already believes to be connected.
+    /// with TLS 1.3, a node refuses a client that already believes it is connected.
     async fn end_of_connection(&mut self, error: hyper::Error) -> String {
         let is_over = error.is_closed() || error.is_canceled();
         let Some(task) = self.connection.take_if(|_| is_over) else { return with_causes(&error) };

@@ -1,8 +1,8 @@
 //! The pieces of an answer that a command has read, and that its output has not taken yet.
 //!
-//! Invariant: the pieces that wait have at most so many bytes together, or are one larger piece. A
-//! simpler version bounds the number of pieces: an answer in small pieces then stops at a part of
-//! these bytes.
+//! Invariant: the waiting pieces have at most `most` bytes together, or are one larger piece. A
+//! simpler version bounds the number of pieces: an answer in small pieces then stops at a fraction
+//! of these bytes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::sync::{
     mpsc::{Receiver, Sender, channel},
 };
 
-/// Makes room for so many bytes.
+/// Makes a queue with room for `most` bytes.
 pub(crate) fn read_ahead(most: u32) -> (PieceSender, PieceReceiver) {
     let free = Arc::new(Semaphore::new(most as usize));
     // Each piece has a byte, so there are never more pieces than bytes.
@@ -23,7 +23,7 @@ pub(crate) fn read_ahead(most: u32) -> (PieceSender, PieceReceiver) {
 /// A piece, and the room that it takes.
 type WaitingPiece = (Bytes, OwnedSemaphorePermit);
 
-/// The end at which pieces are read.
+/// The end of the queue that takes the pieces as they arrive.
 pub(crate) struct PieceSender {
     sender: Sender<WaitingPiece>,
     free: Arc<Semaphore>,
@@ -43,14 +43,14 @@ impl PieceSender {
     }
 }
 
-/// The end at which pieces are printed.
+/// The end of the queue that gives the pieces to the output.
 pub(crate) struct PieceReceiver {
     pieces: Receiver<WaitingPiece>,
     free: Arc<Semaphore>,
 }
 
 impl PieceReceiver {
-    /// Waits for the next piece, which makes room for others; `None` behind the last piece.
+    /// Waits for the next piece, which makes room for others; `None` after the last piece.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         self.pieces.recv().await.map(|(piece, _)| piece)
     }

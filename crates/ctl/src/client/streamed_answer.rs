@@ -25,7 +25,7 @@ pub(crate) struct StreamedAnswer<'n> {
     pieces: AnswerPieces,
     /// When the command got the last piece.
     last: Instant,
-    /// The longest time for which the command asked for no piece.
+    /// The longest pause between a piece and the command's request for the next one.
     pause: Duration,
     /// What to do if the command takes the pieces too slowly.
     advice: &'static str,
@@ -72,9 +72,9 @@ fn partial(node: &NodeTarget, why: String) -> CommandError {
     CommandError::unfinished(format!("{what}: see the log of the node"))
 }
 
-/// The part of the error of a command that may have been too slow. The node cannot tell a client
-/// that takes nothing, but the node resets only the connection of such a client. An answer that
-/// ends early for another reason has another error.
+/// The part of the error that blames a command that may have been too slow. The node cannot tell
+/// this to a client that takes nothing, but it resets the connection of no other client. An answer
+/// that ends early for another reason has another error.
 fn blame(error: &(dyn Error + 'static), pause: Duration, advice: &str) -> Option<String> {
     let mut causes = std::iter::successors(Some(error), |error| (*error).source());
     let is_reset = causes.any(|cause| {
@@ -101,7 +101,7 @@ mod tests {
     struct Broken(#[source] io::Error);
 
     /// The error of each answer that ended early blamed the command if its output had once waited
-    /// for a second, also if the node had stopped.
+    /// for a second, even if the node had stopped.
     #[test]
     fn only_a_reset_after_a_pause_blames_the_command() {
         let (short, long) = (Duration::from_millis(900), Duration::from_secs(70));

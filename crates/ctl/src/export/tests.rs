@@ -16,14 +16,14 @@ use istorage::{
 use super::*;
 use crate::{CtlCommand, command::parsed as parsed_line};
 
-/// A storage that makes no keyspace of an application, or whose other keyspaces fail.
+/// What fails: making the keyspace of an application, or each call to it.
 #[derive(Clone, Copy, Debug)]
 enum FailingPart {
     Create(fn() -> istorage::Error),
     Rows(fn() -> istorage::Error),
 }
 
-/// A storage that fails behind the system keyspace.
+/// A storage that works only for the system keyspace.
 #[derive(Debug)]
 struct FailingDriver {
     inner: Arc<MemDriver>,

@@ -3,7 +3,7 @@
 /// Reads events from pieces that end anywhere.
 #[derive(Debug, Default)]
 pub(super) struct EventReader {
-    /// The begin of a line.
+    /// The beginning of a line.
     rest: Vec<u8>,
     id: Option<u64>,
     data: Option<Vec<u8>>,
@@ -15,7 +15,7 @@ pub(super) struct ReceivedEvents {
     /// The events, one in each line.
     pub(super) lines: Vec<u8>,
     pub(super) count: u64,
-    /// The last id. It counts only behind its whole event.
+    /// The last id. It counts only after its whole event.
     pub(super) last: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ mod tests {
         }
     }
 
-    /// A connection may end at any byte. The command then goes on behind the last id.
+    /// A connection may end at any byte. The command then goes on after the last id.
     #[test]
     fn an_event_counts_when_it_is_whole() {
         let (first, begin) = (TEXT.find("id: 7").unwrap(), TEXT.find("id: 8").unwrap());

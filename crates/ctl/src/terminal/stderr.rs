@@ -90,7 +90,7 @@ fn write(jobs: &Receiver<LogJob>, waiting: &AtomicUsize) {
     }
 }
 
-/// Writes a line, which has its end.
+/// Writes a line, which must end with a newline.
 pub fn send(line: Vec<u8>, is_of_operator: bool) {
     if !stderr().add(line, is_of_operator) {
         LOST.fetch_add(1, Ordering::Relaxed);

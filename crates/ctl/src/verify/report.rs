@@ -15,7 +15,7 @@ use crate::{
     CommandError, answer_text::table_with_numbers, clock_skew::ClockSkew, terminal::print,
 };
 
-/// The times in which seats were without a leader.
+/// How long seats were without a leader.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TakeoverTimes {
     pub(crate) after: &'static str,
