@@ -12,7 +12,7 @@ pub(crate) fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Returns the elements of a list; none of a value that is no list.
+/// Returns the elements of a list; none if the value is not a list.
 pub(crate) fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }

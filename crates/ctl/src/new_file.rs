@@ -93,8 +93,8 @@ impl Drop for NewFile {
     }
 }
 
-/// Removes the file that a command left when it was killed. Only a file is removed, and none that a
-/// command writes.
+/// Removes the file that a command left when it was killed. Only a file is removed, and only if no
+/// command writes it.
 fn remove_left_over(partial: &Path) -> Result<(), CommandError> {
     match partial.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(io::read_to_string(foreign).unwrap(), "foreign");
         assert_eq!(fs::read(&partial).unwrap(), b"secret");
         drop(file);
-        // What is no file is kept.
+        // Anything that is not a file is kept.
         fs::create_dir(&partial).unwrap();
         let refused = NewFile::create(&folder.path().join("file")).err().unwrap();
         assert!(refused.to_string().contains("is no file"), "{refused}");

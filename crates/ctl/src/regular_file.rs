@@ -10,7 +10,7 @@ use std::{
 use crate::CommandError;
 
 /// Opens a regular file. `what` names the file for people. A pipe would wait for a writer, and a
-/// folder or a device is no copy.
+/// folder or a device is not a copy.
 pub(crate) fn open_regular_file(path: &Path, what: &str) -> Result<File, CommandError> {
     let why = |why: &dyn Display| format!("cannot read {what} {}: {why}", path.display());
     let unread = |error: io::Error| match error.kind() {

@@ -55,8 +55,8 @@ impl EventStreams {
     }
 
     /// Opens a stream of events. `status` returns a key, and the status as one line. The first
-    /// event comes at once, the next ones when `changed` returns and the key differs. The stream
-    /// ends when the token of the client does.
+    /// event comes at once, the next ones when `changed` returns and the key differs, or after
+    /// `QUIET`. The stream ends when the token of the client does.
     pub(crate) fn open<K, F>(
         &self,
         status: impl Fn() -> (K, Vec<u8>) + Send + 'static,

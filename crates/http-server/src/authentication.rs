@@ -74,7 +74,7 @@ pub struct PortAccess {
 }
 
 impl PortAccess {
-    /// Without a number of commands in a second, or with 0, there is no limit.
+    /// If `commands_per_second` is 0, there is no limit.
     pub fn new(
         authenticator: Option<Arc<dyn Authenticator>>,
         commands_per_second: u32,
@@ -87,7 +87,7 @@ impl PortAccess {
         self.authenticator.is_some()
     }
 
-    /// Returns the sender of a request. From then on the port has let its client in.
+    /// Returns the sender of a request, and lets its client in.
     pub async fn caller(
         &self,
         headers: &HeaderMap,

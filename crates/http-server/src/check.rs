@@ -121,7 +121,7 @@ fn not_implemented(reason: impl Into<String>) -> ProblemDetails {
     ProblemDetails::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
 }
 
-/// The transfer codings, over any number of header lines. A value that is no text becomes a coding
+/// The transfer codings, over any number of header lines. A value that is not text becomes a coding
 /// that no check knows.
 fn transfer_codings(head: &Parts) -> impl Iterator<Item = &str> {
     let values = head.headers.get_all(TRANSFER_ENCODING).into_iter();

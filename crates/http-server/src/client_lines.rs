@@ -18,7 +18,8 @@ use metrics::Counter;
 
 use crate::limits::PrincipalRate;
 
-/// The lines of a kind in a second: of all clients, and for actions of operators of each principal.
+/// The most lines of a kind in a second: of all clients together, and of each principal for refused
+/// operators.
 const LINES_PER_SECOND: u32 = 20;
 
 /// The most bytes of a client's text in a line.

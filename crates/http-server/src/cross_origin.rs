@@ -47,7 +47,7 @@ impl PageOrigins {
         )
     }
 
-    /// The answer to a preflight of a page that may use the API; `None` if the request is none.
+    /// The answer to a preflight of a page that may use the API; `None` if the request is not one.
     pub fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
         let is_preflight =
             *method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);

@@ -71,8 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// The read of a pipe did not end: a node hung at its start, and one that ran looked at no
-    /// later file.
+    /// The read of a pipe did not end: a node hung at its start, or stopped looking at its files.
     #[tokio::test]
     async fn a_pipe_is_refused_at_once_and_a_link_is_followed() {
         let folder = tempfile::tempdir().unwrap();

@@ -10,27 +10,27 @@ use serde_json::{Map, Value, json};
 
 use crate::response::{Body, json_response};
 
-/// The code of a problem of a node that does not own the partition of the request.
+/// The code of the problem if the node does not own the partition of the request.
 pub const NOT_OWNER: &str = "not_owner";
 
-/// The code of a problem of a request that another node forwarded to a node that is not the owner.
+/// The code of the problem if another node forwarded the request to a node that is not the owner.
 pub const MISDIRECTED: &str = "misdirected";
 
-/// The code of a problem of a request that may have been done or not.
+/// The code of the problem if the request may have been done or not.
 pub const UNKNOWN: &str = "unknown";
 
-/// The code of a problem of a request to follow a log when there is no place for it.
+/// The code of the problem if there is no place to follow a log.
 pub const TOO_MANY_FOLLOWERS: &str = "too_many_followers";
 
-/// The code of a problem of a series that has no number for a request.
+/// The code of the problem if a series has no number for the request.
 pub const NO_NUMBER: &str = "no_number";
 
 /// The member of the problem of a path that does not exist. It names the port that answers, so a
-/// client that was given the other port of a node knows it.
+/// client can tell that it was given the other port of a node.
 pub const UNKNOWN_PATH_PORT: &str = "port";
 
-/// The member of the problem of an application that the node does not have: those that it has, as
-/// far as the sender may know of them.
+/// The member of the problem of an application that the node does not have. It lists the
+/// applications of the node that the sender may know of.
 pub const KNOWN_APPS: &str = "apps";
 
 /// The most bytes of a reason. A handler may reject a command with a text of any length, and the
@@ -109,7 +109,7 @@ impl ProblemDetails {
         ProblemDetails::no_app("not_deployed", app, known)
     }
 
-    /// The same problem of a request to the admin endpoint.
+    /// As [`ProblemDetails::not_deployed`], for a request to the admin endpoint.
     pub fn no_such_app(app: impl Display, known: Vec<String>) -> ProblemDetails {
         ProblemDetails::no_app("not_found", app, known)
     }
@@ -140,7 +140,7 @@ impl ProblemDetails {
         }
     }
 
-    /// Sets the time after which the client may try again, in whole seconds and at least one.
+    /// Sets how long the client waits before it tries again, in whole seconds and at least one.
     pub fn retry_after(mut self, time: Duration) -> ProblemDetails {
         let seconds = time.as_secs_f64().ceil().max(1.0);
         self.retry_after = Some(seconds as u32);

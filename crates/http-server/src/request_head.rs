@@ -88,7 +88,7 @@ impl RequestHead {
         self.uri.query()
     }
 
-    /// The name of the sender, for its limits; `None` if the port asks nobody.
+    /// The name of the sender, for its limits; `None` if the port checks nobody.
     pub fn principal(&self) -> Option<&str> {
         self.has_principal.then(|| self.caller.principal.as_str())
     }

@@ -8,19 +8,20 @@
 //!   more of its answer, and while the node reads a body that the answer does not need. Otherwise
 //!   the node is at work for it, and it keeps its place.
 //! - **Patience.** A client is *let in* by its first request that the port would refuse without a
-//!   token: it has a valid one, or the port asks for none. An answer to such a client waits for ten
-//!   seconds without a byte taken before it may give way: the client may pause. An answer to
-//!   another client may give way at once. So clients without a token cannot keep others out.
+//!   token: it has a valid one, or the port asks for none. A connection with an answer to such a
+//!   client may give way only after ten seconds without a byte taken: the client may pause. With an
+//!   answer to another client it may give way at once. So clients without a token cannot keep
+//!   others out.
 //! - **Turns.** Before each request of a client that was not let in, other connections have their
 //!   turns. So a probe waits for one request of each such client, and not for all that it sent.
-//!   From its second request on, such a connection may give way there, too: a client that takes all
-//!   answers and has always sent the next request would keep its place otherwise.
+//!   From its second request on, such a connection may give way there, too: otherwise a client that
+//!   takes all answers, and has always sent its next request, would keep its place.
 //! - **Order.** The answer to a request is taken by the kernel before the node answers the next
 //!   request of the connection. hyper reads at most one request ahead.
-//! - **Memory.** The kernel has little room for a connection ([`most_socket_bytes`]), so an answer
-//!   that nobody takes is soon seen to wait.
-//! - **Times.** A client has a time for a head, for a body and to take an answer ([`HttpLimits`]),
-//!   whether places are short or not.
+//! - **Memory.** The kernel has little room for a connection ([`most_socket_bytes`]), so the node
+//!   soon sees that nobody takes an answer.
+//! - **Times.** A client has a limited time for a head, for a body and to take an answer
+//!   ([`HttpLimits`]), whether places are short or not.
 
 mod active_requests;
 mod closing;

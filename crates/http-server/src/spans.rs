@@ -45,7 +45,7 @@ impl RequestTracer {
     pub fn arrived(&self, headers: &HeaderMap) -> RequestSpan {
         let Some(tracer) = &self.0 else { return RequestSpan(None) };
         let builder = tracer.span_builder("request").with_kind(SpanKind::Server);
-        // A sampler takes a parent that is not valid for one that is not sampled.
+        // A sampler treats an invalid parent as one that is not sampled.
         let parent = sender(headers).map(|sender| Context::new().with_remote_span_context(sender));
         let parent = parent.unwrap_or_default();
         RequestSpan(Some(tracer.build_with_context(builder, &parent)))
@@ -107,7 +107,7 @@ impl RequestSpan {
     }
 
     /// Notes the answer. A fault of the node or of its storage is an error of the span; a refusal
-    /// is none.
+    /// is not.
     pub fn answered(&mut self, status: StatusCode, code: Option<&str>) {
         let Some(span) = self.recorded() else { return };
         let number = i64::from(status.as_u16());

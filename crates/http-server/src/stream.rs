@@ -46,7 +46,7 @@ impl NodeStream {
     }
 
     /// Tells a client with TLS that the connection ends, if the kernel takes the message at once.
-    /// The client could not tell the end from a cut otherwise.
+    /// Without the message the client could not tell the end from a cut.
     pub(crate) fn hang_up(&mut self) {
         if let NodeStream::Tls(stream) = self {
             let _ = stream.shutdown().now_or_never();
@@ -54,8 +54,7 @@ impl NodeStream {
     }
 
     /// Makes the kernel reset the connection when the stream is dropped. The kernel forgets the
-    /// bytes that the client has not taken, and the client can tell the cut from an end of the
-    /// node.
+    /// bytes that the client has not taken, and the client can tell the cut from an orderly end.
     pub fn reset(&self) {
         let linger = rustix::net::sockopt::set_socket_linger(self.tcp(), Some(Duration::ZERO));
         if let Err(error) = linger {

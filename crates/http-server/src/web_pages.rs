@@ -71,7 +71,7 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), ProblemDetails> {
 
 /// Refuses an action of a browser that the page of the endpoint itself did not ask for. This also
 /// protects an endpoint behind a proxy, which authenticates the user and not the page. A client
-/// that is no browser sends none of these headers.
+/// that is not a browser sends none of these headers.
 pub fn check_action(head: &Parts) -> Result<(), ProblemDetails> {
     let Parts { headers, uri, .. } = head;
     if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {

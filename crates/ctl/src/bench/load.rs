@@ -123,7 +123,7 @@ impl RequestLoad {
     }
 }
 
-/// The body of a command that makes an order with so many records.
+/// The body of a command that makes an order with this many records.
 fn order(records: u16) -> String {
     let customer = "a customer with a name of some length, as there are";
     let order = json!({

@@ -24,7 +24,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const SERVED_BY: HeaderName = HeaderName::from_static("x-vvm-served-by");
 
-/// The most time for a connection. The machine of a node may be gone, so that nothing refuses it.
+/// The most time for a connection. If the machine of a node is gone, nothing refuses the
+/// connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The most time for a try that can be followed by another one. A node that works answers within

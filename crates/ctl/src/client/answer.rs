@@ -44,7 +44,7 @@ impl NodeAnswer {
         Ok(NodeAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
     }
 
-    /// Returns the body as JSON; null if it is no JSON.
+    /// Returns the body as JSON; null if it is not JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }

@@ -149,8 +149,8 @@ impl ConnectionArgs {
         }
     }
 
-    /// Makes a target with the token. A token that other machines can read on its way is no secret
-    /// any more.
+    /// Makes a target with the token. A token that other machines can read on its way is no longer
+    /// a secret.
     fn with_token(
         &self,
         address: &NodeAddress,

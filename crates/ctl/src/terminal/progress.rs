@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::stderr::say;
 
-/// Makes a bar with so many steps. Its clock also runs during a long step.
+/// Makes a bar with this many steps. Its clock also runs during a long step.
 pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {

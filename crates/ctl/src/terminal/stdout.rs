@@ -1,7 +1,7 @@
 //! The output of a command on stdout.
 //!
-//! Invariant: a reader of stdout that is gone (`| head`) is no error. The exit code is that of the
-//! work.
+//! Invariant: a reader of stdout that is gone (`| head`) is not an error. The exit code is that of
+//! the work.
 
 use std::{
     io::{self, Write},

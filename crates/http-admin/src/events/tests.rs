@@ -34,7 +34,7 @@ impl Status {
     }
 }
 
-/// A stream of a status that the test changes. The last digit of the status is no part of its key.
+/// A stream of a status that the test changes. The last digit of the status is not part of its key.
 struct Shown {
     manual: ManualClock,
     stop: CancellationToken,

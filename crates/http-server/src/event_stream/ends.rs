@@ -84,8 +84,8 @@ mod tests {
 
     use super::*;
 
-    /// A follower that waited for its turn to read was silent, so that its client gave up, and
-    /// stayed after the end of its token.
+    /// A follower that waited for its turn to read was silent, so its client gave up, and it stayed
+    /// after the end of its token.
     #[test]
     fn a_wait_of_any_kind_has_signs_of_life_and_ends() {
         let manual = ManualClock::new(1);

@@ -1,4 +1,4 @@
-//! A limit: so many units of something, such as logs, followers, or bytes of memory. A request
+//! A limit: a number of units of something, such as logs, followers, or bytes of memory. A request
 //! takes some of them, holds them as a [`Permit`], and gives them back by dropping it.
 //!
 //! **The rule of fairness.** One principal holds at most half of a limit that has shares, and at
@@ -403,7 +403,7 @@ fn shares_refused(code: &'static str) -> Counter {
     metrics::counter!("httpapi_shares_refused_total", "limit" => code)
 }
 
-/// A request for more than there is takes everything, and is not refused for ever.
+/// A request for more units than there are takes all of them, and is not refused for ever.
 fn permits(units: usize, most: usize) -> u32 {
     u32::try_from(units.min(most)).unwrap_or(u32::MAX)
 }
@@ -432,7 +432,8 @@ mod tests {
 
     use super::{super::rules::ShareRules, *};
 
-    /// Each principal may have half of so many units, and as many requests may wait as have units.
+    /// A limit of `most` units. Each principal may have half of them, and as many of its requests
+    /// may wait.
     fn limit(most: usize, least: usize, clock: &Clock) -> Arc<Limit> {
         let share = Some(ShareRules { least, waiting: (most / 2).max(1) });
         Limit::new(LimitRules { most, share, code: "full", ..LimitRules::default() }, clock)

@@ -31,9 +31,9 @@ pub struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// Memory of so many bytes, a quarter of them for large answers. A principal can always read
-    /// two answers, so it can read documents while it receives a log. At most `waiting` requests of
-    /// a principal wait for its share of each part.
+    /// Memory of `bytes`, a quarter of them for large answers. A principal can always read two
+    /// answers, so it can read documents while it receives a log. At most `waiting` requests of a
+    /// principal wait for its share of each part.
     pub fn new(bytes: usize, waiting: usize, clock: &Clock) -> AnswerMemory {
         let large = bytes / 4;
         let share = Some(ShareRules { least: 2 * READ_BYTES, waiting });
@@ -46,7 +46,7 @@ impl AnswerMemory {
         }
     }
 
-    /// The memory for an answer of so many bytes.
+    /// The memory for an answer of this many bytes.
     pub fn of(&self, bytes: usize) -> &Arc<Limit> {
         if bytes > READ_BYTES { &self.large } else { &self.small }
     }

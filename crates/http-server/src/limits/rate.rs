@@ -12,8 +12,8 @@ use lru::LruCache;
 /// How many principals a limit remembers.
 const PRINCIPALS: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
 
-/// A limit for the commands of each principal: so many in a second, and as many at once after a
-/// second without any.
+/// A limit for the commands of each principal: a number of them in a second, and as many at once
+/// after a second without any.
 ///
 /// For each principal the limit keeps when all its commands so far would be done if they were done
 /// evenly.

@@ -16,7 +16,7 @@ pub struct LimitRules {
     /// The code of a refusal if all units are taken. It also names the limit in the metric of
     /// refused shares.
     pub code: &'static str,
-    /// What the units are, or who has them, for the reason.
+    /// What the units are, or who has them, for the text of the reason.
     pub of: &'static str,
     /// Makes the reason of a refusal.
     pub reason: Reason,
@@ -62,7 +62,7 @@ impl LimitRules {
         LimitRules { most, waits: false, code, reason, ..LimitRules::default() }
     }
 
-    /// The clients that follow logs, who may stay for days.
+    /// The clients that follow logs, and may stay for days.
     pub fn followers(most: usize, reason: Reason) -> LimitRules {
         LimitRules {
             share: Some(ShareRules { least: 1, waiting: 0 }),

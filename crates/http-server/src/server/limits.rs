@@ -25,8 +25,8 @@ pub struct HttpLimits {
     pub body_time: Duration,
     /// The number of bytes of a body.
     pub body_bytes: usize,
-    /// The time that a client may take to receive an answer, or to take nothing of it. An answer
-    /// that takes longer is cut.
+    /// How long a client may take to receive an answer, or may take nothing of it. An answer that
+    /// takes longer is cut.
     pub answer_time: Duration,
     /// The time that current requests may take to end when the node stops. In a node, use
     /// `vvm::StopShare::Requests`.

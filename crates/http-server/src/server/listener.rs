@@ -23,9 +23,8 @@ const UNSENT_BYTES: u32 = 32 << 10;
 /// much as it gives room, and notices up to 64 KiB too late that enough bytes wait to be sent.
 const SOCKET_BYTES: usize = 2 * (RECEIVED_BYTES + UNSENT_BYTES) as usize + (64 << 10);
 
-/// The most memory that the kernel takes for a port with so many places, if nobody takes the
-/// answers: that of the connections with a place, and of those that wait for one and have sent
-/// requests already.
+/// The most memory that the kernel takes for a port with this many places, if nobody takes the
+/// answers. It includes the connections that wait for a place and have sent requests already.
 pub fn most_socket_bytes(connections: usize) -> usize {
     const OF_WAITING: usize = (WAITING + BACKLOG as usize) * 2 * RECEIVED_BYTES as usize;
     connections.saturating_mul(SOCKET_BYTES).saturating_add(OF_WAITING)

@@ -97,7 +97,7 @@ mod tests {
     use super::{super::active_requests::ActiveRequests, *};
     use crate::response::stream_response;
 
-    /// A log that the node read slowly was cut, as if its client had been too slow to receive it.
+    /// A log that the node read slowly was cut, as if the client had been too slow.
     #[test]
     fn a_client_is_timed_only_while_an_answer_waits_for_it() {
         let manual = ManualClock::new(0);

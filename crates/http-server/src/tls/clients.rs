@@ -117,7 +117,7 @@ mod tests {
             params.extended_key_usages = vec![ClientAuth];
             let with = der(&params);
             assert!(has_purposes(&with), "{count} names");
-            // Bytes that are no certificate end the search.
+            // Bytes that are not a certificate end the search.
             (0..with.len()).for_each(|end| _ = has_purposes(&with[..end]));
         }
     }

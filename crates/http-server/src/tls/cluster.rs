@@ -33,8 +33,8 @@ impl ClusterTls {
     ///
     /// # Errors
     /// If a file cannot be used, if the key is not that of the certificate, or if a certificate in
-    /// the file `authority` is no authority. The nodes may share a certificate that signed itself,
-    /// as certificate and as authority.
+    /// the file `authority` is not an authority. The nodes may share a certificate that signed
+    /// itself, as certificate and as authority.
     pub fn read(
         files: TlsFiles,
         authority: impl Into<PathBuf>,

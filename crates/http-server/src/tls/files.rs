@@ -168,7 +168,7 @@ pub(crate) struct Credentials {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) authority: Option<Arc<RootCertStore>>,
-    /// The certificates in the file of authorities that are no authorities.
+    /// The certificates in the file of authorities that are not authorities.
     leaves: Vec<AuthorityLeaf>,
     /// When the first certificate of the chain expires, in seconds since 1970.
     pub(crate) ends: u64,

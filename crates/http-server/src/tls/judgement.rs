@@ -54,9 +54,9 @@ impl From<Error> for RefusedByClients {
 /// its authority and asks for one of its names. `ends` is the end of the certificate, in seconds
 /// since 1970.
 ///
-/// rustls judges the authority last. So the certificate is judged without any authority, and each
-/// other error is one that every client with rustls has. A certificate that has expired is not
-/// refused here, so it is judged as of its end.
+/// rustls judges the authority last. So the certificate is judged without any authority, and every
+/// client with rustls has each of the other errors. A certificate that has expired is not refused
+/// here, so it is judged as of its end.
 pub(super) fn check(certificate: &CertificateDer<'_>, ends: u64) -> Result<(), RefusedByClients> {
     let parsed = ParsedCertificate::try_from(certificate)?;
     check_kind(&parsed, ends)?;
@@ -96,7 +96,7 @@ fn judge(parsed: &ParsedCertificate<'_>, roots: &RootCertStore, ends: u64) -> Re
 /// Whether a certificate is certainly not that of an authority. `ends` is the end of the
 /// certificate, in seconds since 1970.
 ///
-/// rustls trusts each certificate that it is given as an authority, also that of a client. rustls
+/// rustls trusts each certificate that it is given as an authority, even that of a client. rustls
 /// does not show the kind of a certificate, but refuses an authority in the place of a server. A
 /// certificate without a version has no mark of its kind, and is not refused.
 pub(super) fn is_leaf(certificate: &CertificateDer<'_>, ends: u64) -> bool {

@@ -25,7 +25,7 @@ impl ServerTls {
     /// # Errors
     /// If a file cannot be used, if the key is not that of the certificate, or if every client with
     /// rustls would refuse the certificate: it is that of an authority, is not for servers, or has
-    /// no name. A certificate that has expired is no error.
+    /// no name. A certificate that has expired is not an error.
     pub fn read(files: TlsFiles) -> Result<ServerTls, TlsFileError> {
         ServerTls::read_port(PortFiles { own: files, authority: None })
     }
@@ -34,7 +34,7 @@ impl ServerTls {
     /// PEM file `authority` must have signed the certificate, for clients.
     ///
     /// # Errors
-    /// As [`ServerTls::read`], and if a certificate in the file `authority` is no authority.
+    /// As [`ServerTls::read`], and if a certificate in the file `authority` is not an authority.
     pub fn read_with_clients(
         files: TlsFiles,
         authority: impl Into<PathBuf>,

@@ -4,10 +4,9 @@ use super::files::FilesDigest;
 
 /// Decides when changed files are used.
 ///
-/// A certificate and its key are two files, and a writer may be in the middle of one of them. A
-/// half-written chain of certificates may even look whole. So files count only when two looks in a
-/// row find the same. Files that were judged are not judged again, so that a problem is reported
-/// once.
+/// A certificate and its key are two files, and a look may come while somebody writes them. A
+/// half-written chain of certificates may look whole. So files count only when two looks in a row
+/// find the same. Files that were judged are not judged again, so that a problem is reported once.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     judged: FilesDigest,

@@ -113,7 +113,7 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<BTreeMap<Stri
     Some(head)
 }
 
-/// Sends so many requests with one client.
+/// Sends this many requests with one client.
 async fn send(nodes: &[SocketAddr], rest: &[&str], requests: u64) -> (Vec<EndKind>, BenchOutcome) {
     let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
     let line = ["bench", "--node", &nodes.join(",")];
