@@ -20,13 +20,13 @@ use crate::{
 
 /// The help text of `vvm apps set-level`.
 const SET_LEVEL_HELP: &str = "\
-    Stop all nodes first, those that wait for a seat too: the command takes all seats, and gives them back at the end. After a \
-    node that was killed the command waits until its lease has expired. To or from level 2 it also waits until late writes \
+    Stop all nodes first, even those that wait for a seat: the command takes all seats, and gives them back at the end. If a \
+    node was killed, the command waits until its lease has expired. To or from level 2 it also waits until late writes \
     have landed: half a minute on Cassandra, two minutes on DynamoDB. Level 2 may need a longer lease, and the command refuses \
     a configuration with a lease that is too short. After a change from level 2 on several servers of Cassandra, \
     wait until `nodetool listpendinghints` shows no hints on any server, or run `nodetool truncatehints` on each server. Then \
     run `nodetool repair` for the keyspace of the application on each server, before you start nodes. If the command is \
-    killed, the level has changed or not, and its leases expire. Repeat it then: it says what is left to do.\n\n\
+    killed, the level may or may not have changed, and its leases expire. Repeat it then: it says what is left to do.\n\n\
     Exit codes: 0 the application has the level; 2 wrong usage; 3 wrong configuration, a lease that is too short, or the \
     application does not exist or was never deployed; 4 the storage could not be reached, or a node uses the redb file; 6 a \
     node or another such command works; 7 the command stood still and lost its leases.";

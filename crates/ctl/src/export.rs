@@ -179,7 +179,7 @@ async fn with_driver(
         && driver.open(system, deadline).await.map_err(|it| failed(it.into()))?.is_none()
     {
         return Err(CommandError::config(format!(
-            "{target} has no keyspace {system}, and so no import: nothing was removed"
+            "{target} has no keyspace {system}, so it has no import: nothing was removed"
         )));
     }
     let opened = System::open(Arc::clone(driver), system.clone(), clock.clone(), deadline).await;

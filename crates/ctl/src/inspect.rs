@@ -28,7 +28,7 @@ use crate::{
 /// The help text of `vvm inspect`.
 const INSPECT_HELP: &str = "\
     Without --storage and --config a command asks a running node. With one of them it reads the storage itself: Cassandra \
-    and DynamoDB also while nodes work, a redb file only while no node uses it. Nothing is ever written. A damaged row is a \
+    and DynamoDB even while nodes work, a redb file only while no node uses it. Nothing is ever written. A damaged row is a \
     line with the reason.\n\n\
     Exit codes: 0 the view is whole; 1 the view ended early, or its application, partition or keyspace does not exist; 2 wrong usage; 3 wrong configuration, or \
     the storage holds data of another program or version; 4 the node or the storage could not be reached.";
@@ -275,7 +275,9 @@ async fn show_pieces(
             rest.extend_from_slice(part);
             if rest.ends_with(b"\n") {
                 let line = serde_json::from_slice(&rest).map_err(|error| {
-                    CommandError::unfinished(format!("{node} sent no JSON: {error}"))
+                    CommandError::unfinished(format!(
+                        "{node} sent a line that is not JSON: {error}"
+                    ))
                 })?;
                 text += &text_of(args, &line);
                 count += 1;

@@ -103,7 +103,7 @@ pub(crate) async fn run(LogsCommand::Follow(args): LogsCommand) -> Result<ExitCo
     let (clock, retry) = (Clock::system(), Duration::from_secs(args.retry_seconds));
     let mut failures = 0;
     for address in args.node.iter().cycle() {
-        // The file of the token may have a new one.
+        // The token file may hold a new token by now.
         let node = &args.connection.target(address.clone())?;
         let why = match log.print_from(node, &clock).await? {
             AnswerEnd::All => break,

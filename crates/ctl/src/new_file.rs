@@ -146,7 +146,7 @@ fn give_name_by_link(partial: &Path, name: &Path) -> io::Result<()> {
     fs::remove_file(partial)
 }
 
-/// Makes a folder and those above it. Each new folder is on the disk in the folder above it.
+/// Makes a folder and those above it. Each new folder is synced to the disk in the folder above it.
 fn make_folder(folder: &Path) -> io::Result<()> {
     let missing = folder.ancestors().take_while(|folder| !folder.exists());
     let missing: Vec<_> = missing.filter(|folder| !folder.as_os_str().is_empty()).collect();
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(fs::read(&other).unwrap(), b"kept");
     }
 
-    /// A file system that cannot rename without replacing replaced the file.
+    /// On a file system that cannot rename without replacing, an existing file was replaced.
     #[test]
     fn a_file_that_is_made_meanwhile_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();

@@ -139,7 +139,7 @@ fn in_query(text: &str) -> Result<&str, CommandError> {
     match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
         true => Ok(text),
         false => Err(CommandError::usage(format!(
-            "`{text}` has other characters than letters, digits, `_`, `.` and `-`"
+            "`{text}` has characters other than letters, digits, `_`, `.` and `-`"
         ))),
     }
 }

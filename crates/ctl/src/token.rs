@@ -183,7 +183,7 @@ fn keygen(KeygenArgs { out, public }: &KeygenArgs) -> Result<(), CommandError> {
     let key = SigningKey::generate().map_err(failed)?;
     write_new(out, PRIVATE, &key.to_private().map_err(failed)?)?;
     if let Err(error) = write_new(public, PUBLIC, &key.public_keys()) {
-        // A private key that nobody uses is of no use, and in the way of the next try.
+        // Without its public key the private key is useless, and its file would stop the next try.
         let _ = fs::remove_file(out);
         return Err(error);
     }
@@ -350,7 +350,7 @@ fn text_of(what: &str, path: &Path) -> Result<String, CommandError> {
 mod tests {
     use super::*;
 
-    /// The error of a file that could not be made had lost the words of the system.
+    /// The error of a file that could not be made lacked the reason of the system.
     #[test]
     fn a_file_that_cannot_be_made_has_the_reason_of_the_system() {
         let folder = tempfile::tempdir().unwrap();

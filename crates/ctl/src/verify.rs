@@ -19,7 +19,7 @@ pub(crate) use self::{
 /// The help text of both `verify` commands: the keyspaces that they make and drop, and the exit
 /// codes.
 pub(crate) const VERIFY_EXIT_HELP: &str = "\
-    The command creates scratch keyspaces, drops them at the end, also after Ctrl-C, and changes nothing else. If the redb \
+    The command creates scratch keyspaces, drops them at the end, even after Ctrl-C, and changes nothing else. If the redb \
     file does not exist, the command creates it and leaves it. Without --storage and --config the command verifies redb in \
     a new folder inside the current one, and removes that folder at the end.\n\n\
     Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \

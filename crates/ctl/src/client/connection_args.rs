@@ -25,7 +25,7 @@ use tokio_rustls::{
 use super::{address::NodeAddress, target::NodeTarget};
 use crate::{CommandError, private_file::needless_readers, terminal::say};
 
-/// The files by which a command talks TLS with a node, and the token that it sends.
+/// The files for TLS with a node, and the token that the command sends.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConnectionArgs {
     /// The certificates of the authorities that sign the certificates of nodes, in PEM. With this
@@ -33,7 +33,7 @@ pub struct ConnectionArgs {
     #[arg(long, value_name = "FILE", env = "VVM_CA_FILE", help_heading = "TLS")]
     pub ca_file: Option<PathBuf>,
 
-    /// The own certificate, in PEM, for an admin endpoint that asks for certificates.
+    /// The client certificate, in PEM, for an admin endpoint that asks for certificates.
     #[arg(
         long,
         value_name = "FILE",
@@ -44,7 +44,7 @@ pub struct ConnectionArgs {
     )]
     pub cert_file: Option<PathBuf>,
 
-    /// The private key of the own certificate, in PEM.
+    /// The private key of the client certificate, in PEM.
     #[arg(
         long,
         value_name = "FILE",
@@ -64,9 +64,9 @@ pub struct ConnectionArgs {
 pub enum ConnectionFile {
     /// The certificates of the authorities.
     Authority,
-    /// The own certificate.
+    /// The client certificate.
     Certificate,
-    /// The key of the own certificate.
+    /// The key of the client certificate.
     Key,
     /// The token.
     Token,

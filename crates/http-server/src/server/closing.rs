@@ -36,7 +36,7 @@ pub(super) async fn close<A: RequestHandler>(
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return debug!(%error, "connection broke"),
-        Err(_) => return debug!("the client takes no end of TLS"),
+        Err(_) => return debug!("the client did not take the end of TLS in time"),
     }
     if is_unread {
         tokio::select! {

@@ -90,7 +90,8 @@ impl PortTls {
         name: ServerName<'static>,
     ) -> io::Result<NodeStream> {
         let client = self.current().client.clone();
-        let client = client.ok_or_else(|| io::Error::other("the port connects to no other one"))?;
+        let client =
+            client.ok_or_else(|| io::Error::other("the port does not connect to other nodes"))?;
         let stream = TlsConnector::from(client).connect(name, stream).await?;
         Ok(NodeStream::Tls(Box::new(stream.into())))
     }
