@@ -84,7 +84,7 @@ pub(crate) const ALL: [Check; 15] = [
     },
     Check {
         name: "batches",
-        promise: "the commands of a batch are done in the order in which they were sent",
+        promise: "the commands of a batch are done in the order of the batch",
         find: batches::find,
     },
     Check {
