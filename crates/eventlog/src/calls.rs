@@ -171,7 +171,8 @@ impl Calls {
         at_once: &RowsAtOnce,
         until: Instant,
     ) -> Result<()> {
-        let (mut left, mut pause, mut failed) = (writes, MIN_PAUSE, None);
+        let (mut left, mut pause) = (writes, MIN_PAUSE);
+        let mut failed: Option<istorage::Error> = None;
         while !left.is_empty() {
             self.fence.wait_to_send().await?;
             let part = at_once.first(left);

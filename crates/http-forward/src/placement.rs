@@ -239,8 +239,9 @@ impl<'f> Placement<'f> {
 
     /// Counts the request among those that wait for the partition, until it is tried again.
     async fn park(&mut self, bytes: usize) -> Result<(), Full> {
-        let who = self.request.asker_on_way(self.forwarder.node.clock().now());
-        let (limits, held) = (self.limits(), &mut self.held);
+        let (limits, request) = (self.limits(), self.request);
+        let who = request.asker_on_way(self.forwarder.node.clock().now());
+        let held = &mut self.held;
         let needs = &mut [
             Need { limit: &limits.requests, units: 1, held: &mut held.requests },
             Need { limit: &limits.bytes, units: bytes, held: &mut held.bytes },

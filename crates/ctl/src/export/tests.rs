@@ -158,7 +158,7 @@ fn the_advised_commands_name_the_same_storage_and_application() {
             }
         };
         let args = parsed(&[&["in"], options].concat());
-        let advice = removal_advice((&args, file, &app));
+        let advice = removal_advice(&args, file, &app);
         let advised = advice.split('`').filter_map(|part| part.strip_prefix("vvm import "));
         let advised = advised.map(|line| parsed(&line.split(' ').collect::<Vec<_>>()));
         let [again, discard] = &advised.collect::<Vec<_>>()[..] else { panic!("{advice}") };
