@@ -55,8 +55,8 @@ const ON_CLUSTER: [(&str, &str); 9] = [
 /// The suites that run alone. On a busy machine they would measure the load: the pause of a client
 /// of `one_of_three_servers` was longer than allowed while compilers ran, and never without them.
 /// A server of the cluster that gets no processor does not answer the conditional writes of
-/// `elections` within its own time limit. The others need both processors anyway. The last one kills all servers of the
-/// cluster.
+/// `elections` within its own time limit. The others need both processors anyway. The last one
+/// kills all servers of the cluster.
 const ALONE: [(&str, &str); 6] = [
     ("vvm-tests", "elections"),
     ("http-api", "http"),

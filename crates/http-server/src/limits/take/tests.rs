@@ -183,8 +183,10 @@ impl Simulation {
         let now = self.clock.now();
         let mut alive = BTreeMap::<_, [usize; 2]>::new();
         for one in &self.requests {
-            alive.entry(one.principal).or_default()[usize::from(one.works())] += 1;
-            if !one.works() && one.until < now {
+            if one.state.get() != State::Parked {
+                alive.entry(one.principal).or_default()[usize::from(one.works())] += 1;
+            }
+            if one.state.get() == State::Waits && one.until < now {
                 return Err("a wait did not end".to_owned());
             }
         }
