@@ -6,6 +6,13 @@
 //! simpler version reads or writes all rows of a batch by one call. A batch has the rows of 256
 //! events, and the storage needs longer for them than a call may take. So each replay makes the
 //! same call, and fails.
+//!
+//! | call | is made again until | the error, after an attempt that failed |
+//! |---|---|---|
+//! | reads in parts | all is read, the time is over, or the leadership is lost | the last one |
+//! | `put_in_parts` | all is answered, the time is over, or the leadership is lost | the last one; if that one lasts, the one before it |
+//! | `put_in_log` | it is answered or refused for good, or the leadership is lost | `Unknown` |
+//! | `write_settled` | the answer is definite, the time is over, or the leadership is lost | `Unknown`, if an attempt got no answer |
 
 use std::{sync::Mutex, time::Duration};
 

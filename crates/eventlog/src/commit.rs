@@ -1,7 +1,12 @@
 //! The writing of groups: their events into the log of the partition, then the other rows.
 //!
-//! Invariant: an error claims that an event was not written only if no attempt to write the event
-//! can land any more.
+//! Invariants:
+//! 1. An error claims that an event was not written only if no attempt to write it can land any
+//!    more.
+//! 2. A row that follows from an event is sent together with it in one atomic call, or after it is
+//!    in the log.
+//! 3. An event counts as written only if the log shows it: after a refusal, the bytes decide.
+//! 4. A row that no leader wrote is never replaced. A stray is, under the condition of its bytes.
 
 use std::collections::VecDeque;
 
@@ -17,7 +22,8 @@ use crate::{
 
 impl LogWriter {
     /// Writes consecutive events at the end of the log, and the rows that follow from them. If an
-    /// event in the log could not be applied, [`LogWriter::replay`] applies it.
+    /// event in the log could not be applied, [`LogWriter::replay`] applies it. Calls do not
+    /// overlap, and the caller counts the offsets.
     ///
     /// Invariant: a row that follows from an event is sent together with the event in one atomic
     /// call, or after the event is in the log. A simpler version sends all rows at once. Leader A's

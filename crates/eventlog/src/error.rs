@@ -14,7 +14,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Try again later, unless the error [lasts](Error::is_lasting). The event was not written, and
-    /// will not be. The rows of an event in the log may be applied in part.
+    /// will not be. In [`WriteOutcome::applied`](crate::WriteOutcome::applied) the event is in the
+    /// log, and its rows may be applied in part, even later.
     #[error("storage error")]
     Storage(#[from] istorage::Error),
     /// Write nothing more: the leadership is lost.

@@ -66,7 +66,7 @@ pub struct ElectionEngine {
     /// The start of the candidacy. The processes of former leases had ended by then. `None` before
     /// the first input.
     began: Option<Instant>,
-    /// The seat that is tried first.
+    /// The index of the seat that is tried first: index 0 is seat 1.
     first_seat: u32,
     /// Whether the last look was answered; `None` before the first look.
     store_answers: Option<bool>,
@@ -75,16 +75,16 @@ pub struct ElectionEngine {
 
 impl fmt::Debug for ElectionEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
+        f.debug_struct("ElectionEngine")
             .field("candidacy", &self.candidacy)
             .field("state", &self.state)
             .finish_non_exhaustive()
     }
 }
 
-/// The first input is [`EngineInput::Woke`].
 impl ElectionEngine {
-    /// Makes the engine of a candidacy. `random` must never repeat its numbers, on any node.
+    /// Makes the engine of a candidacy. An incarnation is made of two numbers of `random`: no two
+    /// attempts, on any node, may get the same pair.
     pub fn new(candidacy: Candidacy, budget: Budget, mut random: RandomSource) -> ElectionEngine {
         let first_seat = (random() % u64::from(candidacy.last_seat.get())) as u32;
         ElectionEngine {
@@ -98,9 +98,10 @@ impl ElectionEngine {
         }
     }
 
-    /// Returns the next thing to do after an input.
+    /// Returns the next thing to do after an input. The first input is [`EngineInput::Woke`].
     pub fn next(&mut self, now: Instant, input: EngineInput) -> Decision {
         self.began.get_or_insert(now);
+        // A branch that sets no state ends the engine.
         match std::mem::replace(&mut self.state, EngineState::Ended) {
             EngineState::Looking => self.look(now, input),
             EngineState::Attempting(attempt) => self.attempt(attempt, now, input),

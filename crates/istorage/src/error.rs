@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// Try later: the storage is out of reach or overloaded. A conditional or atomic write was not
     /// applied and will not be. After a plain or ordered batch, any subset of the batch may be
-    /// written.
+    /// written, even later.
     Unavailable,
     /// Settle the write: it was sent and got no definite answer. The write may be applied, or may
     /// still land later. See [`settle`](crate::settle).

@@ -80,6 +80,14 @@ pub struct ServerTime {
 /// [`Capabilities::expiry_is_watched`] is set. An ordered row that has expired may still supersede
 /// a write with a lower order. The contract leaves this choice to the storage.
 ///
+/// **What an error says about the rows of a write:**
+///
+/// | kind | [`write_if`](AppStorage::write_if), [`write_atomic`](AppStorage::write_atomic) | [`put_batch`](AppStorage::put_batch), [`put_ordered`](AppStorage::put_ordered) |
+/// |---|---|---|
+/// | `Unavailable` | nothing is written, now or later | any subset is written, even later |
+/// | `OutcomeUnknown` | all rows or none, even later | any subset, even later |
+/// | `Invalid`, `Closed` | nothing | nothing |
+///
 /// **Nothing retries a conditional write** on its own: neither a driver nor a layer below the
 /// driver.
 ///
@@ -90,8 +98,8 @@ pub struct ServerTime {
 /// place. Behind the guard, a driver is never called with an empty batch, with a row twice in one
 /// call, or with bounds longer than the longest clustering columns. A call may be dropped at any
 /// await. Work that was not sent before the drop must not happen later. A call that comes after
-/// [`close`](AppStorage::close), or that the close overtakes, is `Closed`. No method may panic.
-/// Prove a driver with `tck::storage`. A storage around another storage implements
+/// [`close`](AppStorage::close), or that the close overtakes, is `Closed`. No method of a driver
+/// may panic. Prove a driver with `tck::storage`. A storage around another storage implements
 /// [`StorageWrapper`](crate::StorageWrapper) instead of this trait.
 ///
 /// # Cancel safety
@@ -150,9 +158,9 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream;
 
     /// Writes any number of rows in any partitions. If a batch has several writes of one row, the
-    /// last one counts. The batch is not atomic: after an error any subset may be written, even
-    /// later. Some storages order the plain writes of several nodes by the nodes' clocks. So a row
-    /// that several nodes write should be ordered or conditional.
+    /// last one counts. The batch is not atomic: after `Unavailable` or `OutcomeUnknown` any subset
+    /// may be written, even later. Some storages order the plain writes of several nodes by the
+    /// nodes' clocks. So a row that several nodes write should be ordered or conditional.
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()>;
 
     /// Writes any number of rows. Of two writes of one row, the one with the higher order stays,
@@ -167,7 +175,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     ///   done last asked for. A storage may keep the row until the latest expiry that any of these
     ///   writes asked for.
     /// - The rows of one partition are written atomically within the limits of
-    ///   [`Capabilities::ordered`]. Otherwise any subset may be written after an error, even later.
+    ///   [`Capabilities::ordered`]. Otherwise any subset may be written after `Unavailable` or
+    ///   `OutcomeUnknown`, even later.
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()>;
 
     /// Writes rows of one partition under conditions, linearizable, all or nothing, in one round.

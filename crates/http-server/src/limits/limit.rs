@@ -1,11 +1,12 @@
 //! A limit: a number of units of something, such as logs, followers, or bytes of memory. A request
 //! takes some of them, holds them as a [`Permit`], and gives them back by dropping it.
 //!
-//! **The rule of fairness.** One principal holds at most half of a limit that has shares, and at
-//! least one unit. If a principal has its share, its next requests wait, up to a number; others are
-//! refused at once, because each request that waits holds a connection. A request that holds one of
-//! the few connections between two nodes waits only for a moment. Requests are served in order of
-//! arrival. Requests without a principal have no share: only the total limits them.
+//! **The rule of fairness.** One principal holds at most half of a limit that has shares, or its
+//! `least` units if that is more. If a principal has its share, its next requests wait, up to a
+//! number; others are refused at once, because each request that waits holds a connection. A
+//! request that holds one of the few connections between two nodes waits only for a moment.
+//! Requests are served in order of arrival. Requests without a principal have no share: only the
+//! total limits them.
 //!
 //! Invariant: a request waits for the share of its principal before it waits for the units that all
 //! principals share. A simpler version has only units for all: a principal that opens as many logs

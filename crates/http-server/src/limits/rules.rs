@@ -28,7 +28,7 @@ pub struct LimitRules {
 /// principal", which follow a noun or are empty.
 pub type Reason = fn(&str, usize, &str) -> String;
 
-/// The share of one principal in a limit: half of the units.
+/// The share of one principal in a limit: half of the units, or `least` if that is more.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareRules {
     /// The least number of units of a share, if the limit has as many.

@@ -18,12 +18,13 @@ impl ElectionEngine {
 
     pub(super) fn lead(&mut self, lead: LeaderState, now: Instant, input: EngineInput) -> Decision {
         match (&lead.phase, input) {
+            // Before the clock: all work has ended, so it does not matter whether the lease has.
             (LeadershipPhase::Working { .. }, EngineInput::Stopped) => {
                 let released = self.release(lead, now);
                 Decision { notice: Some(Notice::Lost(LossReason::Released)), ..released }
             }
-            // The clock decides before any input: an answer that arrives after `valid_until` is too
-            // late.
+            // The clock decides before every other input: an answer that arrives after
+            // `valid_until` is too late.
             (LeadershipPhase::Working { .. }, _) if now >= lead.valid_until => {
                 self.lose(lead, LossReason::Expired)
             }

@@ -1,4 +1,12 @@
 //! The states of the engine, each with what the node knows then.
+//!
+//! ```text
+//!           a free seat              epoch raised             lost
+//!  Looking ─────────────▶ Attempting ────────────▶ Working ────────▶ Lost
+//!   ▲  ▲                   │      │                   │ stopped       │ stopped
+//!   │  └── nothing there ──┘      ▼                   └─▶ Releasing ◀─┘──▶ Ended
+//!   └────────────────────── Withdrawing (a lease may be in the store)
+//! ```
 
 use clock::Instant;
 
