@@ -1,5 +1,8 @@
 //! Following a log: events are sent as they are applied, until the client or the partition leaves.
 //!
+//! The answer ends after a whole event when the partition leaves. The client asks the next owner
+//! for the event after its last one, so it gets each event once.
+//!
 //! A task of the log reads each new event once, into the [tail](FollowedLog) that all its followers
 //! share. A follower that needs events from before the tail reads them [itself](EarlierEvents).
 //!

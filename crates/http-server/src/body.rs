@@ -133,6 +133,7 @@ impl BodyReader {
     /// Invariant: a body that has memory never waits for more. Only its first bytes wait for
     /// memory. If there is none for later bytes, the body is refused. If such bodies waited, bodies
     /// A and B could each hold half of the memory and wait for more, and neither would end.
+    /// A principal beyond its share waits, too, up to a number of requests. More get 429 at once.
     async fn received(
         &self,
         head: &RequestHead,

@@ -111,7 +111,9 @@ impl Worker {
         ended
     }
 
-    /// Waits until the log is read and no violation is left. Commands are refused meanwhile.
+    /// Waits until the log is read and no violation is left. Commands are refused meanwhile. A
+    /// violation of a write is checked here, time after time. One of a recovery is found again by
+    /// the keeper, which repeats its read.
     async fn until_ready(&mut self) -> Result<(), StopReason> {
         loop {
             self.groups.check_leadership()?;

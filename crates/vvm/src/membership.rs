@@ -103,7 +103,8 @@ impl Membership {
 }
 
 impl Node {
-    /// Obeys the orders to this node, each once.
+    /// Obeys the orders to this node, each once. An order to move a partition is not among them:
+    /// the owner reads it when it plans.
     pub(crate) fn obey(&self, orders: &[(OrderId, OperatorOrder)]) {
         for order in self.membership().new_orders(self.clock().now(), orders) {
             match order {
