@@ -125,7 +125,7 @@ fn the_commands_show_series_and_name_each_refusal() {
         (&["gaps", "ticket", "--period", "2026"], 1, "is not a period of the series ticket"),
         (&["next", "ticket", "--app", "demo/none"], 1, "no application demo/none"),
         (&["next", "ticket", "--app", "demo"], 2, "--app"),
-        (&["next", "a/b"], 2, "other characters"),
+        (&["next", "a/b"], 2, "characters other than"),
         (&["next", "ticket", "--count", "0"], 2, "--count"),
     ] {
         let (ended, _, stderr) = numbers(&node, args);

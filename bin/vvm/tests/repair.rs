@@ -169,7 +169,8 @@ fn mark(fixture: &StorageFixture) {
     assert!(plan.contains("nothing was written"), "{plan}");
     let (_, unconfirmed) = mark(&here, 2);
     assert!(unconfirmed.contains("--yes"), "{unconfirmed}");
-    assert_eq!(stuck(&node), entry, "nothing was written");
+    // The status says `recovering` while the partition reads its log again.
+    assert_eq!(stuck(&node)["row"], entry["row"], "nothing was written");
     assert_eq!(list(&node)["repairs"], json!([]));
 
     mark(&[&here[..], &["--yes"]].concat(), 0);
@@ -402,7 +403,7 @@ fn removed(fixture: &StorageFixture) {
     let changed = refused(&node, "remove?digest=7-00000000");
     assert_eq!(changed, (409, "row_changed".to_owned()));
     assert_eq!(refused(&node, "remove?foreign=true"), (400, "bad_request".to_owned()));
-    assert_eq!(stuck(&node), entry, "nothing was removed");
+    assert_eq!(stuck(&node)["row"], entry["row"], "nothing was removed");
     remove(&node, &["--yes"], 0);
     until_at_work(&node);
     // Where the storage writes all rows at once, nothing of the first bill was written.
