@@ -1,11 +1,9 @@
-//! The test binaries of the workspace, in three lanes.
+//! The test binaries of the workspace, in two lanes.
 //!
-//! Most suites wait: for servers, for processes, and for leases that end. Those that use the
-//! cluster of three servers form the first lane, one after another, because some of them suspend or
-//! kill its servers. Other suites that wait are the second lane. The third lane takes the time of
-//! the processors that the others leave: first the suites that only compute and the compilers of
-//! other checks, and then suites that pass on a busy machine too. A suite that measures time runs
-//! alone, when all lanes have ended.
+//! Most suites wait for servers, and for leases that end. They form the first lane. The second lane
+//! runs beside it: the suites that only compute and the compilers of other checks, which take only
+//! the time of the processors that the first lane leaves, and then suites that pass on a busy
+//! machine too. A suite that measures how long servers take runs alone, when both lanes have ended.
 
 use std::{
     path::{Path, PathBuf},
@@ -35,39 +33,23 @@ const COMPUTING: [(&str, &str); 7] = [
     ("processor", "simulation"),
 ];
 
-/// Suites that pass on a busy machine, too. They run in the third lane because they take long.
+/// Suites that pass on a busy machine, too. They run in the second lane because they take long.
 const PATIENT: [(&str, &str); 3] =
     [("vvm-cli", "export"), ("vvm-cli", "levels"), ("vvm-cli", "packaging")];
 
-/// The suites that use the cluster of three servers, in a long round at least.
-const ON_CLUSTER: [(&str, &str); 9] = [
-    ("vvm-cli", "cluster"),
-    ("vvm-tests", "commands"),
-    ("vvm-tests", "storage"),
-    ("vvm-tests", "system"),
-    ("istorage-cassandra", "server"),
-    ("vvm-tests", "document_numbers"),
-    ("vvm-tests", "event_sequencer"),
-    ("vvm-tests", "start_together"),
-    ("vvm-tests", "cluster_loss"),
-];
-
-/// The suites that run alone. On a busy machine they would measure the load: the pause of a client
-/// of `one_of_three_servers` was longer than allowed while compilers ran, and never without them.
-/// A server of the cluster that gets no processor does not answer the conditional writes of
-/// `elections` within its own time limit. The others need both processors anyway. The last one
-/// kills all servers of the cluster.
-const ALONE: [(&str, &str); 6] = [
+/// The suites that run alone. On a busy machine `one_of_three_servers` would measure the load, and
+/// not the servers: the pause of a client was longer than allowed while compilers ran, and never
+/// without them. A server of the cluster that gets no processor does not answer the conditional
+/// writes of `elections` within its own time limit. `only_replica` kills all servers of the
+/// cluster.
+const ALONE: [(&str, &str); 3] = [
     ("vvm-tests", "elections"),
-    ("http-api", "http"),
-    ("http-api", "cluster"),
-    ("vvm-cli", "fuzz"),
     ("vvm-tests", "one_of_three_servers"),
     ("vvm-tests", "only_replica"),
 ];
 
-/// All suites that are not in the second lane.
-const NAMED: [&[(&str, &str)]; 4] = [&COMPUTING, &PATIENT, &ON_CLUSTER, &ALONE];
+/// All suites that are not in the first lane.
+const NAMED: [&[(&str, &str)]; 3] = [&COMPUTING, &PATIENT, &ALONE];
 
 /// The number of suites in the list of those that took longest.
 const SLOWEST: usize = 12;
@@ -156,27 +138,27 @@ impl SuiteRun<'_> {
         checks: &[(&str, Command)],
         see: impl FnMut(&str) + Send,
     ) -> Result<()> {
-        let is_unnamed = |suite: &&Suite| !NAMED.iter().any(|list| suite.is_one_of(list));
-        let unnamed: Vec<_> = suites.iter().filter(is_unnamed).collect();
+        let (computing, patient) = (among(suites, &COMPUTING), among(suites, &PATIENT));
+        let alone = among(suites, &ALONE);
+        let is_first = |suite: &&Suite| !NAMED.iter().any(|list| suite.is_one_of(list));
+        let first: Vec<_> = suites.iter().filter(is_first).collect();
         let report = Mutex::new(Report { see, done: Vec::new(), failed: Vec::new() });
-        let third = || {
-            self.run_lane(&among(suites, &COMPUTING), &report)?;
+        let second = || {
+            self.run_lane(&computing, &report)?;
             for (name, command) in checks {
                 self.run_one(name, with_lowest_priority(command), &report)?;
             }
             // Some examples wait for nodes, with a deadline.
             self.run_one("documentation", documented_examples(self.arguments)?, &report)?;
-            self.run_lane(&among(suites, &PATIENT), &report)
+            self.run_lane(&patient, &report)
         };
         thread::scope(|scope| {
-            let panicked = || failed("a lane of suites panicked");
-            let second = scope.spawn(|| self.run_lane(&unnamed, &report));
-            let third = scope.spawn(third);
-            let first = self.run_lane(&among(suites, &ON_CLUSTER), &report);
-            let others = [second, third].map(|lane| lane.join().unwrap_or_else(|_| panicked()));
-            others.into_iter().fold(first, Result::and)
+            let second = scope.spawn(second);
+            let first = self.run_lane(&first, &report);
+            let second = second.join().unwrap_or_else(|_| failed("a lane of suites panicked"));
+            first.and(second)
         })?;
-        self.run_lane(&among(suites, &ALONE), &report)?;
+        self.run_lane(&alone, &report)?;
         let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
         eprint!("\nThe slowest suites:\n{}", slowest(report.done));
         match report.failed.as_slice() {
@@ -196,7 +178,7 @@ impl SuiteRun<'_> {
         Ok(())
     }
 
-    /// Runs one suite. Its output is printed when it has ended, because several suites run at once.
+    /// Runs one suite. Its output is printed when it has ended, because two suites run at once.
     fn run_one<S>(&self, name: &str, mut command: Command, report: &Mutex<Report<S>>) -> Result<()>
     where
         S: FnMut(&str) + Send,
