@@ -69,3 +69,19 @@ fn reached_at(listen: SocketAddr) -> SocketAddr {
     };
     SocketAddr::new(ip, listen.port())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::reached_at;
+
+    /// With the variable of a node that listens on all addresses, a command refused to send its
+    /// token: 0.0.0.0 is not this machine.
+    #[test]
+    fn a_port_on_all_addresses_is_reached_on_this_machine() {
+        for (listen, reached) in
+            [("0.0.0.0:7", "127.0.0.1:7"), ("[::]:7", "[::1]:7"), ("10.0.0.1:7", "10.0.0.1:7")]
+        {
+            assert_eq!(reached_at(listen.parse().unwrap()), reached.parse().unwrap());
+        }
+    }
+}
