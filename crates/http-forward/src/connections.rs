@@ -12,12 +12,13 @@ use std::{
     fmt, io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::{Clock, Instant};
 use http_server::{ClusterTls, stream::NodeStream};
 use metrics::Gauge;
@@ -144,7 +145,7 @@ impl Connections {
     }
 
     fn state(&self) -> MutexGuard<'_, ConnectionsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

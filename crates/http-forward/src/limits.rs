@@ -9,9 +9,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use base::locks::lock;
 use clock::Clock;
 use http_server::limits::{Limit, LimitRules, Permit, ShareRules};
 
@@ -105,7 +106,7 @@ impl AllPartitions {
     }
 
     pub(crate) fn of(&self, app: usize, partition: u16) -> Arc<PartitionLimits> {
-        let mut all = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.partitions);
         let new = || Arc::new(PartitionLimits::new(self.most, &self.clock));
         Arc::clone(all.entry((app, partition)).or_insert_with(new))
     }

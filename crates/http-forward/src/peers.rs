@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use base::locks::lock;
 use clock::Clock;
 use http_server::ClusterTls;
 
@@ -61,6 +62,6 @@ impl Peers {
     }
 
     fn by_address(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Peer>>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_address)
     }
 }

@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
+use base::locks::lock;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use vvm::{OwnedLog, processor::LogName};
@@ -35,7 +36,7 @@ impl FollowedLogs {
         next: u64,
         context: &Arc<FollowContext>,
     ) -> Arc<FollowedLog> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         let known = all.entry((of, log.name())).or_default();
         if let Some(known) = known.upgrade().filter(|known| !known.has_failed()) {
             return known;
