@@ -18,7 +18,7 @@ const LONG: &str = "VVM_TEST_LONG";
 /// `main` ignores the variable.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Most tests wait, so a machine with few processors runs this many at once.
-const MIN_THREADS: usize = 5;
+const MIN_THREADS: usize = 8;
 
 /// The variable that names this program to suites. With it they need no cargo, which waits while
 /// another cargo builds.
