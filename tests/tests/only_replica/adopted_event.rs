@@ -20,10 +20,10 @@ const WS: u64 = 1;
 /// How often leader A begins, until its put reaches the first server.
 const TRIES: usize = 3;
 
-/// The timeout of each call. Servers compute when to ask a second replica of a new table once in each
-/// `read_request_timeout`, which is 15 s on the servers of the tests. Until then a read waits for a
-/// replica that hangs. With a timeout of 3 s the read that settles a write without an answer was
-/// too late at times, and a leader ended without its proof.
+/// The timeout of each call. Servers compute when to ask a second replica of a new table once in
+/// each `read_request_timeout`, which is 15 s on the servers of the tests. Until then a read waits
+/// for a replica that hangs. With a timeout of 3 s the read that settles a write without an answer
+/// was too late at times, and a leader ended without its proof.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Longer than a put is held.
