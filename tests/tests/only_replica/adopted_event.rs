@@ -12,13 +12,10 @@ use shop::{
 };
 use tokio::sync::watch;
 
-use crate::{servers::Servers, soon};
+use crate::{TRIES, servers::Servers, soon};
 
 const PARTITION: u16 = 0;
 const WS: u64 = 1;
-
-/// How often leader A begins, until its put reaches the first server.
-const TRIES: usize = 3;
 
 /// The timeout of each call. Servers compute when to ask a second replica of a new table once in
 /// each `read_request_timeout`, which is 15 s on the servers of the tests. Until then a read waits

@@ -6,7 +6,7 @@ use istorage::{Consistency, Order, OrderedPut};
 use processor::PartitionEnd;
 use shop::{ShopDatabase, ShopNodeSettings, TestFence, article, create_workspace, cud};
 
-use crate::{in_a_moment, retried, servers::Servers, soon};
+use crate::{TRIES, in_a_moment, retried, servers::Servers, soon};
 
 const PARTITION: u16 = 0;
 const WS: u64 = 1;
@@ -37,9 +37,15 @@ pub(crate) async fn restored(servers: Servers) {
     let order = Order::from_parts(later.epoch.0, later.plog.0).unwrap();
     let value = stored.to_bytes();
     let put = OrderedPut { key: row.key(), value: value.clone(), order, ttl: None };
-    let write = retried(async || storage.put_ordered(vec![put.clone()], in_a_moment()).await);
-    let is_there = servers.write_to_the_first(&app, &[row.key()], Some(&value), write).await;
-    assert!(is_there, "the first server did not get the rows in time");
+    let mut is_there = false;
+    for _ in 0..TRIES {
+        let write = retried(async || storage.put_ordered(vec![put.clone()], in_a_moment()).await);
+        is_there = servers.write_to_the_first(&app, &[row.key()], Some(&value), write).await;
+        if is_there {
+            break;
+        }
+    }
+    assert!(is_there, "the first server did not get the row in time");
 
     let without_third = servers.without(2);
     let leader = database.node_of(PARTITION, TestFence::of(2), settings);

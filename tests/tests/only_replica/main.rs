@@ -28,6 +28,10 @@ use self::servers::Servers;
 /// The longest time for a keyspace, and for servers to start and to find each other again.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// How often a trial sends a write until it reaches the first server: a write that is sent to a
+/// server that was just killed reaches none, and the first server soon refuses it.
+const TRIES: usize = 3;
+
 fn soon() -> Instant {
     Clock::system().now() + PATIENCE
 }
