@@ -222,8 +222,8 @@ impl ElectionEngine {
             None => now,
             Some(_) => now + self.budget.timing().late_write,
         };
-        let (written, phase) = (claim.sent, LeadershipPhase::Working { renewal: None });
-        let lead = LeaderState { seat, lease, written, valid_until, work_from, phase };
+        let (sent, phase) = (claim.sent, LeadershipPhase::Working);
+        let lead = LeaderState { seat, lease, sent, valid_until, work_from, phase };
         let next = self.start_to_lead(lead);
         Decision { notice: Some(Notice::Leads { seat, lease, work_from, valid_until }), next }
     }

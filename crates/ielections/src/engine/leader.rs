@@ -11,7 +11,7 @@ use crate::{ConditionalOutcome, Lease, LossReason};
 impl ElectionEngine {
     /// Waits for the first renewal.
     pub(super) fn start_to_lead(&mut self, lead: LeaderState) -> Action {
-        let renewal = lead.written + self.budget.timing().renew_every;
+        let renewal = lead.sent + self.budget.timing().renew_every;
         self.state = EngineState::Leading(lead);
         Action::Wait(renewal)
     }
@@ -19,20 +19,19 @@ impl ElectionEngine {
     pub(super) fn lead(&mut self, lead: LeaderState, now: Instant, input: EngineInput) -> Decision {
         match (&lead.phase, input) {
             // Before the clock: all work has ended, so it does not matter whether the lease has.
-            (LeadershipPhase::Working { .. }, EngineInput::Stopped) => {
+            (LeadershipPhase::Working, EngineInput::Stopped) => {
                 let released = self.release(lead, now);
                 Decision { notice: Some(Notice::Lost(LossReason::Released)), ..released }
             }
             // The clock decides before every other input: an answer that arrives after
             // `valid_until` is too late.
-            (LeadershipPhase::Working { .. }, _) if now >= lead.valid_until => {
+            (LeadershipPhase::Working, _) if now >= lead.valid_until => {
                 self.lose(lead, LossReason::Expired)
             }
-            (LeadershipPhase::Working { .. }, EngineInput::Ends(why)) => self.lose(lead, why),
-            (LeadershipPhase::Working { .. }, EngineInput::Woke) => self.renew(lead, now),
-            (LeadershipPhase::Working { renewal: Some(sent) }, EngineInput::Answer(answer)) => {
-                let sent = *sent;
-                self.renewed(lead, sent, now, answer)
+            (LeadershipPhase::Working, EngineInput::Ends(why)) => self.lose(lead, why),
+            (LeadershipPhase::Working, EngineInput::Woke) => self.renew(lead, now),
+            (LeadershipPhase::Working, EngineInput::Answer(answer)) => {
+                self.renewed(lead, now, answer)
             }
             (LeadershipPhase::Lost { is_ours: true }, EngineInput::Stopped) => {
                 self.release(lead, now)
@@ -62,23 +61,14 @@ impl ElectionEngine {
         let timing = self.budget.timing();
         let op = StoreCall::Renew { seat: lead.seat, lease: lead.lease, ttl: timing.duration };
         let deadline = lead.valid_until.min(now + timing.call_timeout);
-        let phase = LeadershipPhase::Working { renewal: Some(now) };
-        self.call(EngineState::Leading(LeaderState { phase, ..lead }), op, deadline)
+        self.call(EngineState::Leading(LeaderState { sent: now, ..lead }), op, deadline)
     }
 
-    fn renewed(
-        &mut self,
-        lead: LeaderState,
-        sent: Instant,
-        now: Instant,
-        answer: StoreAnswer,
-    ) -> Decision {
+    fn renewed(&mut self, lead: LeaderState, now: Instant, answer: StoreAnswer) -> Decision {
         match answer {
             StoreAnswer::Written(ConditionalOutcome::Done) => {
-                let valid_until = self.budget.valid_until(sent);
-                let phase = LeadershipPhase::Working { renewal: None };
-                let next =
-                    self.start_to_lead(LeaderState { written: sent, valid_until, phase, ..lead });
+                let valid_until = self.budget.valid_until(lead.sent);
+                let next = self.start_to_lead(LeaderState { valid_until, ..lead });
                 Decision { notice: Some(Notice::Extended { valid_until }), next }
             }
             StoreAnswer::Written(ConditionalOutcome::Refused(None)) => {

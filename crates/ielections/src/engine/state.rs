@@ -64,8 +64,8 @@ impl Claim {
 pub(super) struct LeaderState {
     pub(super) seat: Seat,
     pub(super) lease: Lease,
-    /// When the last successful write of the lease was sent.
-    pub(super) written: Instant,
+    /// When the last write of the lease was sent. If the write is done, the lease counts from then.
+    pub(super) sent: Instant,
     pub(super) valid_until: Instant,
     /// Until when writes of a former process of this node may land.
     pub(super) work_from: Instant,
@@ -74,9 +74,7 @@ pub(super) struct LeaderState {
 
 #[derive(Clone, Debug)]
 pub(super) enum LeadershipPhase {
-    Working {
-        renewal: Option<Instant>,
-    },
+    Working,
     /// The leadership is lost, and its work was told to stop. The lease may still be this node's
     /// own.
     Lost {

@@ -145,6 +145,32 @@ fn only_an_answered_renewal_prolongs_the_leadership() {
     assert!(renewals > 2, "{renewals}");
 }
 
+/// The first renewal got no answer, so the leadership counts from the second one.
+#[test]
+fn a_renewal_counts_from_its_own_request() {
+    let timing = Timing::default();
+    let mut node = Node::new(1, 15);
+    let leads = node.leads();
+    node.waits(leads);
+    let unanswered = node.then(EngineInput::Answer(StoreAnswer::Unknown));
+    node.waits(unanswered);
+    let sent = node.now;
+    let valid_until = sent + timing.renew_every + timing.retry_for;
+    let step = node.then(DONE);
+    assert_eq!(step.notice, Some(Notice::Extended { valid_until }));
+    assert_eq!(step.next, Action::Wait(sent + timing.renew_every));
+}
+
+/// An answer that no renewal had asked for ended the engine, and the work was not told to stop.
+#[test]
+fn an_answer_to_no_renewal_neither_prolongs_nor_ends_the_leadership() {
+    let mut node = Node::new(1, 16);
+    let leads = node.leads();
+    let Some(Notice::Leads { valid_until, .. }) = leads.notice else { panic!("{leads:?}") };
+    let step = node.then(DONE);
+    assert_eq!(step, Decision { notice: Some(Notice::Extended { valid_until }), ..leads });
+}
+
 /// Another node raised the epoch first. The lease that this node took would keep all nodes away
 /// until it expires.
 #[test]
