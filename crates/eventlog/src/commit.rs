@@ -94,7 +94,6 @@ impl LogWriter {
         let in_front = if offset == tail.next { tail.epoch } else { epoch };
         let stray_bound = self.strays.bound_behind(in_front);
         Err(match conflict::judge_plog_row(write, epoch, stray_bound, there, is_ours) {
-            PlogOccupant::Foreign(violation) if was_unknown => Error::unknown(violation),
             PlogOccupant::LaterLeader(epoch) => self.calls.fence.note_later_leader(epoch).into(),
             PlogOccupant::EarlierLeader(offset) => Error::UnexpectedEvent(offset),
             PlogOccupant::Stray(of_row) => {
@@ -104,9 +103,8 @@ impl LogWriter {
                     Err(error) => unsettled(error, was_unknown),
                 }
             }
-            PlogOccupant::Missing if was_unknown => Error::Unknown(unexplained_refusal()),
-            PlogOccupant::Missing => unexplained_refusal().into(),
-            PlogOccupant::Foreign(violation) => violation.into(),
+            PlogOccupant::Missing => unsettled(unexplained_refusal().into(), was_unknown),
+            PlogOccupant::Foreign(violation) => unsettled(violation.into(), was_unknown),
         })
     }
 
