@@ -105,26 +105,18 @@ impl ElectionEngine {
         match std::mem::replace(&mut self.state, EngineState::Ended) {
             EngineState::Looking => self.look(now, input),
             EngineState::Attempting(attempt) => self.attempt(attempt, now, input),
-            EngineState::Withdrawing { seat, lease } => self.withdraw(seat, lease, now, input),
+            EngineState::Withdrawing => self.withdrawn(now, input),
             EngineState::Leading(lead) => self.lead(lead, now, input),
             EngineState::Ended => Decision { notice: None, next: Action::End },
         }
     }
 
-    /// Deletes a lease that no work ever ran under.
-    fn withdraw(&mut self, seat: Seat, lease: Lease, now: Instant, input: EngineInput) -> Decision {
+    /// Looks for a seat again after the call that deletes the lease of a failed attempt. A lease
+    /// that is still in the store expires.
+    fn withdrawn(&mut self, now: Instant, input: EngineInput) -> Decision {
         match input {
             EngineInput::Answer(StoreAnswer::Broken) => self.give_up(GiveUpReason::Broken),
-            // The lease expires, if it is in the store.
-            EngineInput::Answer(_) => self.rest(now),
-            _ => {
-                let deadline = now + self.budget.timing().call_timeout;
-                self.call(
-                    EngineState::Withdrawing { seat, lease },
-                    StoreCall::Release { seat, lease },
-                    deadline,
-                )
-            }
+            _ => self.rest(now),
         }
     }
 

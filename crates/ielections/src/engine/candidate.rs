@@ -10,7 +10,7 @@ use super::{
     state::{Attempt, AttemptPhase, Claim, EngineState, LeaderState, LeadershipPhase},
 };
 use crate::{
-    ConditionalOutcome, Epoch, EpochRow, Incarnation, Lease, ObservedLease, Seat,
+    ConditionalOutcome, Epoch, EpochRow, Incarnation, Lease, ObservedLease, Seat, Timing,
     budget::{LOOK_EVERY_MAX, LOOK_EVERY_MIN},
 };
 
@@ -242,9 +242,10 @@ impl ElectionEngine {
     /// The node may replace such a lease for `late_write` only: a node that cannot raise the epoch
     /// must not hold the seat forever.
     fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Decision {
-        let late_write = self.budget.timing().late_write;
+        let Timing { late_write, call_timeout, .. } = *self.budget.timing();
         if attempt.over.is_none() || late_write.is_zero() {
-            return self.withdraw(attempt.seat, claim.lease, now, EngineInput::Woke);
+            let op = StoreCall::Release { seat: attempt.seat, lease: claim.lease };
+            return self.call(EngineState::Withdrawing, op, now + call_timeout);
         }
         if self.began.is_some_and(|began| now < began + late_write) {
             self.candidacy.former.push(claim.lease);

@@ -16,7 +16,7 @@ use crate::{EpochRow, Lease, Seat};
 pub(super) enum EngineState {
     Looking,
     Attempting(Attempt),
-    Withdrawing { seat: Seat, lease: Lease },
+    Withdrawing,
     Leading(LeaderState),
     Ended,
 }

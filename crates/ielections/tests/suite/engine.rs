@@ -184,6 +184,16 @@ fn the_lease_of_a_failed_attempt_is_deleted() {
     assert!(matches!(step.next, Action::Wait(_)), "it looks again later: {step:?}");
 }
 
+#[test]
+fn a_candidate_whose_lease_a_broken_store_does_not_delete_gives_up() {
+    let mut node = Node::new(1, 17);
+    node.takes();
+    node.now = node.now + Timing::default().duration / 2;
+    assert!(matches!(node.calls(DONE), StoreCall::Release { .. }));
+    let step = node.then(EngineInput::Answer(StoreAnswer::Broken));
+    assert_eq!(step.notice, Some(Notice::GaveUp(GiveUpReason::Broken)));
+}
+
 /// The answer came after half of the lease. The leader would not know how long the lease still
 /// lasts.
 #[test]
