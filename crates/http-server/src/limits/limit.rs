@@ -265,7 +265,13 @@ impl Limit {
         if let Some(share) = shares.get(principal).and_then(Weak::upgrade) {
             return share;
         }
-        shares.retain(|_, share| share.strong_count() > 0);
+        // A principal that sends one request at a time gets a new share for each. So the map is not
+        // searched for shares to forget before it is full, and half of it is free afterwards.
+        if shares.len() == shares.capacity() {
+            shares.retain(|_, share| share.strong_count() > 0);
+            let live = shares.len();
+            shares.reserve(live);
+        }
         let waiting = self.rules.share.map_or(0, |share| share.waiting);
         let share = Arc::new(Share {
             free: Arc::new(Semaphore::new(self.of_one)),
@@ -470,10 +476,28 @@ mod tests {
             let all: Vec<_> = std::iter::from_fn(|| take(None).now_or_never()?.ok()).collect();
             assert_eq!(all.len(), most, "without principals there is only the limit of all");
             assert_eq!(whose(limit.try_take(None, 1)), Whose::All);
-            drop(take(Some("new")));
-            drop(take(Some("newer")).now_or_never());
-            assert_eq!(limit.shares.lock().unwrap().len(), 1, "shares without logs are forgotten");
         }
+    }
+
+    /// Each new share was the reason to look at all shares. 100 principals hold units, and others
+    /// send one request after another.
+    #[test]
+    fn shares_without_units_are_forgotten_and_seldom_looked_for() {
+        let limit = limit(1_000, 1, &ManualClock::new(1).clock());
+        let one = |number: usize| limit.try_take(Some(&number.to_string()), 1).unwrap();
+        let _held: Vec<_> = (0..100).map(one).collect();
+        let kept = (100..10_100).map(|number| {
+            drop(one(number));
+            limit.shares.lock().unwrap().len()
+        });
+        let kept: Vec<_> = kept.collect();
+        let most = kept.iter().max();
+        assert!(most < Some(&1_000), "{most:?} shares, of which 100 have units");
+        let looked_for = kept.windows(2).filter(|kept| kept[1] <= kept[0]).count();
+        assert!(looked_for <= 100, "{looked_for} times for 10,000 shares");
+        let shares = limit.shares.lock().unwrap();
+        let live = shares.values().filter(|share| share.strong_count() > 0).count();
+        assert_eq!(live, 100, "a share with units is kept");
     }
 
     /// A principal with its share of the logs let any number of further requests wait. Each of them
