@@ -255,9 +255,9 @@ impl Calls {
                 }
                 Err(error) => {
                     if !self.may_try_again(&mut pause, Instant::FAR_FUTURE, &error).await {
-                        return Err(match Error::from(error) {
-                            Error::Storage(error) if failed.is_some() => Error::Unknown(error),
-                            error => error,
+                        return Err(match failed {
+                            Some(_) => Error::Unknown(error),
+                            None => error.into(),
                         });
                     }
                     failed = Some(error);
