@@ -169,10 +169,13 @@ impl LogWriter {
         let mut conditions = Vec::new();
         for (write, there) in in_plog {
             match self.judge_plog_row(write, there, was_unknown).await {
-                Ok(mode) if write.is_conditional() => conditions.push((write.key.clone(), mode)),
+                Ok(mode) if write.is_conditional() && mode != write.mode => {
+                    conditions.push((write.key.clone(), mode));
+                }
                 Err(error) if write.is_conditional() => return Err(error),
                 Err(error @ Error::LeadershipLost(_)) => return Err(error),
-                // At level 2 the event replaces the row, or the row hides the event.
+                // At level 2 the event replaces the row, or the row hides the event. A row that is
+                // as expected explains no refusal.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -276,19 +279,22 @@ impl LogWriter {
             )
         };
         let (outcome, unanswered) = self.calls.write_settled(None, unknown, send).await?;
-        let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(PlogChunk::Written) };
-        if conflicts.is_empty() {
-            conflicts.push(Conflict { op: 0, actual: None });
-        }
+        let Outcome::NotApplied(conflicts) = outcome else { return Ok(PlogChunk::Written) };
+        let mut is_explained = false;
         for Conflict { op, actual } in conflicts {
             let Some(write) = chunk.get_mut(op) else { continue };
             // An earlier attempt wrote this row, and all rows of the chunk with it.
             if actual.as_ref() == Some(&write.after) {
                 return Ok(PlogChunk::Written);
             }
-            write.mode = self.judge_plog_row(write, actual.as_ref(), unanswered.is_some()).await?;
+            let mode = self.judge_plog_row(write, actual.as_ref(), unanswered.is_some()).await?;
+            is_explained |= mode != write.mode;
+            write.mode = mode;
         }
-        Ok(PlogChunk::OverStrays { unanswered })
+        match is_explained {
+            true => Ok(PlogChunk::OverStrays { unanswered }),
+            false => Err(unsettled(unexplained_refusal().into(), unanswered.is_some())),
+        }
     }
 }
 

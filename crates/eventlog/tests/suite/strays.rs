@@ -1,6 +1,9 @@
 //! Rows that a former leader of level 2 has left, under a leader of another level.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
@@ -9,8 +12,8 @@ use eventlog::{
     PreparedEvent, StoredRecord, TrustLevel, Version,
 };
 use istorage::{
-    AppStorageExt, BatchLimits, Call, CallAnswer, Capabilities, Consistency, Key, RangeRead,
-    Result, RowStream, SharedStorage, StorageWrapper, Write,
+    AppStorageExt, BatchLimits, Call, CallAnswer, Capabilities, Conditional, Conflict, Consistency,
+    ErrorKind, Key, Outcome, RangeRead, Result, RowStream, SharedStorage, StorageWrapper, Write,
 };
 
 use TrustLevel::{One, Two, Zero};
@@ -315,5 +318,79 @@ async fn a_foreign_row_that_changes_while_it_is_judged_is_no_stray() {
         assert!(is_refused, "{atomic:?}: {outcome:?}");
         let there = log.reader().row(row).await.unwrap().unwrap();
         assert!(FOREIGN.contains(&there), "{atomic:?}: {there:?}");
+    }
+}
+
+/// A storage that refuses every swap, although each row holds the expected bytes.
+#[derive(Debug)]
+struct RefusingStorage {
+    inner: SharedStorage,
+    atomic: Option<BatchLimits>,
+    /// Whether a refusal names the rows of the swaps, and no row otherwise.
+    names_rows: bool,
+    /// Whether the first write with a swap gets no answer.
+    is_unanswered: bool,
+    refused: AtomicUsize,
+}
+
+impl StorageWrapper for RefusingStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { atomic: self.atomic, ..self.inner.capabilities() }
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let conditions: Vec<&Conditional> = match &call {
+            Call::Write(Write::If(_, ops)) => ops.iter().collect(),
+            Call::Write(Write::Atomic(batch)) => {
+                batch.conditionals.iter().map(|(_, condition)| condition).collect()
+            }
+            _ => Vec::new(),
+        };
+        let mut conflicts = Vec::new();
+        for (op, condition) in conditions.into_iter().enumerate() {
+            if let Conditional::Swap { old, .. } = condition {
+                conflicts.push(Conflict { op, actual: Some(old.clone()) });
+            }
+        }
+        if conflicts.is_empty() {
+            return call.send(&self.inner, deadline).await;
+        }
+        let refused = self.refused.fetch_add(1, Ordering::SeqCst);
+        assert!(refused < 10, "the same write is sent again and again");
+        if self.is_unanswered && refused == 0 {
+            return Err(istorage::Error::outcome_unknown("no answer"));
+        }
+        conflicts.retain(|_| self.names_rows);
+        Ok(Outcome::NotApplied(conflicts).into())
+    }
+}
+
+/// The storage refused to replace a stray, and the row was as expected. The log sent the same write
+/// again, without a pause and without end.
+#[tokio::test]
+async fn a_refusal_without_an_explanation_is_an_error() {
+    for case in 0..8 {
+        let [is_atomic, names_rows, is_unanswered] = [1, 2, 4].map(|bit| case & bit != 0);
+        let inner = with_strays(Two).await;
+        let atomic = inner.capabilities().atomic.filter(|_| is_atomic);
+        let refused = AtomicUsize::new(0);
+        let refusing = RefusingStorage { inner, atomic, names_rows, is_unanswered, refused };
+        let storage = Arc::new(refusing) as SharedStorage;
+        let next = log_after_level_2(&storage, Zero, 5, 4);
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
+        let mut event = event(5, 3, None);
+        event.changes.clear();
+        let outcome = next.write(&[PreparedEvent::new(&event, |_| None)]).await;
+        assert_eq!(outcome.committed, 0);
+        let is_expected = match outcome.commit_error.as_ref().unwrap() {
+            Error::Storage(error) => !is_unanswered && error.kind() == ErrorKind::Unavailable,
+            Error::Unknown(_) => is_unanswered,
+            _ => false,
+        };
+        assert!(is_expected, "{is_atomic} {names_rows} {is_unanswered}: {outcome:?}");
     }
 }
