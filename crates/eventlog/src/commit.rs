@@ -35,40 +35,38 @@ impl LogWriter {
     pub async fn write(&self, group: &[PreparedEvent]) -> WriteOutcome {
         self.calls.set_last_error(None);
         let start = self.calls.clock.now();
-        let outcome = |committed, applied, commit_error| {
+        let outcome = |committed, commit_error| {
             let log_time = self.calls.clock.now() - start;
-            WriteOutcome { committed, applied, commit_error, log_time }
+            WriteOutcome { committed, applied: Ok(()), commit_error, log_time }
         };
         if let Some(row) = NewRows::default().first_repeated(group) {
             let what = format!(
                 "a group of events makes {row} after another write of it: nothing was written"
             );
-            return outcome(0, Ok(()), Some(istorage::Error::invalid(what).into()));
+            return outcome(0, Some(istorage::Error::invalid(what).into()));
         }
         let mut writes = match self.plan_writes(group) {
             Ok(writes) => writes,
-            Err(error) => return outcome(0, Ok(()), Some(error)),
+            Err(error) => return outcome(0, Some(error)),
         };
         let can = self.calls.storage().capabilities();
         if let Some(limits) = can.atomic {
             match self.write_atomically(&mut writes, limits).await {
-                Ok(true) => return outcome(group.len(), Ok(()), None),
+                Ok(true) => return outcome(group.len(), None),
                 Ok(false) => {}
-                Err(error) => return outcome(0, Ok(()), Some(error)),
+                Err(error) => return outcome(0, Some(error)),
             }
         }
         let (committed, commit_error) = self.write_plog(writes.plog).await;
-        let outcome = outcome(committed, Ok(()), commit_error);
+        let outcome = outcome(committed, commit_error);
         // The events in the log are applied, even if other events of the group are not in the log.
-        let rest = if committed == group.len() {
-            Ok((writes.rest, writes.changes))
-        } else {
-            self.plan_writes(&group[..committed]).map(|writes| (writes.rest, writes.changes))
-        };
-        let applied = match rest {
-            Ok((rest, changes)) => self.applier.apply(rest, changes).await,
-            Err(error) => Err(error),
-        };
+        if committed < group.len() {
+            writes = match self.plan_writes(&group[..committed]) {
+                Ok(writes) => writes,
+                Err(error) => return WriteOutcome { applied: Err(error), ..outcome },
+            };
+        }
+        let applied = self.applier.apply(writes.rest, writes.changes).await;
         WriteOutcome { applied, ..outcome }
     }
 
