@@ -13,6 +13,7 @@
 //! | `put_in_parts` | all is answered, the time is over, or the leadership is lost | the last one; if that one lasts, the one before it |
 //! | `put_in_log` | it is answered or refused for good, or the leadership is lost | `Unknown` |
 //! | `write_settled` | the answer is definite, the time is over, or the leadership is lost | `Unknown`, if an attempt got no answer |
+//! | `write_conditional`, in the module `apply` | all is written or judged, the time is over, or the leadership is lost | the last one; if that one lasts or a row is foreign, the last one without an answer |
 
 use std::{sync::Mutex, time::Duration};
 
@@ -179,6 +180,9 @@ impl Calls {
         until: Instant,
     ) -> Result<()> {
         let (mut left, mut pause) = (writes, MIN_PAUSE);
+        // Also after `Unavailable`: any part of an ordered batch may still be written.
+        // `write_conditional` keeps only `OutcomeUnknown`: a conditional write that is
+        // `Unavailable` is not done.
         let mut failed: Option<istorage::Error> = None;
         while !left.is_empty() {
             self.fence.wait_to_send().await?;
