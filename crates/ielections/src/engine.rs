@@ -101,13 +101,12 @@ impl ElectionEngine {
     /// Returns the next thing to do after an input. The first input is [`EngineInput::Woke`].
     pub fn next(&mut self, now: Instant, input: EngineInput) -> Decision {
         self.began.get_or_insert(now);
-        // A branch that sets no state ends the engine.
-        match std::mem::replace(&mut self.state, EngineState::Ended) {
+        match self.state {
             EngineState::Looking => self.look(now, input),
             EngineState::Attempting(attempt) => self.attempt(attempt, now, input),
             EngineState::Withdrawing => self.withdrawn(now, input),
             EngineState::Leading(lead) => self.lead(lead, now, input),
-            EngineState::Ended => Decision { notice: None, next: Action::End },
+            EngineState::Ended => self.end(None),
         }
     }
 
@@ -121,8 +120,12 @@ impl ElectionEngine {
     }
 
     fn give_up(&mut self, why: GiveUpReason) -> Decision {
+        self.end(Some(Notice::GaveUp(why)))
+    }
+
+    fn end(&mut self, notice: Option<Notice>) -> Decision {
         self.state = EngineState::Ended;
-        Decision { notice: Some(Notice::GaveUp(why)), next: Action::End }
+        Decision { notice, next: Action::End }
     }
 
     fn call(&mut self, state: EngineState, op: StoreCall, deadline: Instant) -> Decision {

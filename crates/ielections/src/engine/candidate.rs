@@ -117,7 +117,7 @@ impl ElectionEngine {
             EngineInput::Answer(answer) => Some(answer),
             _ => None,
         };
-        match (attempt.phase.clone(), answer) {
+        match (attempt.phase, answer) {
             (_, Some(StoreAnswer::Broken)) => self.give_up(GiveUpReason::Broken),
             (AttemptPhase::ReadingEpoch, None) => {
                 let deadline = now + self.budget.timing().call_timeout;

@@ -17,7 +17,7 @@ impl ElectionEngine {
     }
 
     pub(super) fn lead(&mut self, lead: LeaderState, now: Instant, input: EngineInput) -> Decision {
-        match (&lead.phase, input) {
+        match (lead.phase, input) {
             // Before the clock: all work has ended, so it does not matter whether the lease has.
             (LeadershipPhase::Working, EngineInput::Stopped) => {
                 let released = self.release(lead, now);
@@ -50,10 +50,10 @@ impl ElectionEngine {
             // had expired.
             (LeadershipPhase::Releasing, EngineInput::Answer(StoreAnswer::Written(_)))
             | (LeadershipPhase::Lost { is_ours: false }, EngineInput::Stopped) => {
-                Decision { notice: Some(Notice::LeaseGone), next: Action::End }
+                self.end(Some(Notice::LeaseGone))
             }
             // The store is broken, or the time to stop is over: the lease expires.
-            _ => Decision { notice: None, next: Action::End },
+            _ => self.end(None),
         }
     }
 
@@ -101,21 +101,14 @@ impl ElectionEngine {
     fn release(&mut self, lead: LeaderState, now: Instant) -> Decision {
         let end = self.budget.kill_at(lead.valid_until);
         if now >= end {
-            return Decision { notice: None, next: Action::End };
+            return self.end(None);
         }
+        let state = EngineState::Leading(LeaderState { phase: LeadershipPhase::Releasing, ..lead });
         if now < lead.work_from {
-            let work_from = lead.work_from;
-            return self.wait(
-                EngineState::Leading(LeaderState { phase: LeadershipPhase::Releasing, ..lead }),
-                work_from,
-            );
+            return self.wait(state, lead.work_from);
         }
         let op = StoreCall::Release { seat: lead.seat, lease: lead.lease };
         let deadline = end.min(now + self.budget.timing().call_timeout);
-        self.call(
-            EngineState::Leading(LeaderState { phase: LeadershipPhase::Releasing, ..lead }),
-            op,
-            deadline,
-        )
+        self.call(state, op, deadline)
     }
 }

@@ -12,7 +12,7 @@ use clock::Instant;
 
 use crate::{EpochRow, Lease, Seat};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum EngineState {
     Looking,
     Attempting(Attempt),
@@ -22,7 +22,7 @@ pub(super) enum EngineState {
 }
 
 /// An attempt to lead.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) seat: Seat,
     /// The lease of a former process of this node, which the attempt replaces.
@@ -30,7 +30,7 @@ pub(super) struct Attempt {
     pub(super) phase: AttemptPhase,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum AttemptPhase {
     ReadingEpoch,
     Taking {
@@ -60,7 +60,7 @@ impl Claim {
 }
 
 /// A leadership, or its lease that remains to be released.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct LeaderState {
     pub(super) seat: Seat,
     pub(super) lease: Lease,
@@ -72,7 +72,7 @@ pub(super) struct LeaderState {
     pub(super) phase: LeadershipPhase,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum LeadershipPhase {
     Working,
     /// The leadership is lost, and its work was told to stop. The lease may still be this node's

@@ -235,6 +235,8 @@ fn an_epoch_row_that_cannot_be_raised_is_reported_with_its_seat() {
         let why = GiveUpReason::Corrupt(Seat::new(2).unwrap());
         assert_eq!(step, Decision { notice: Some(Notice::GaveUp(why)), next: Action::End });
         assert!(why.to_string().contains("seat 2"), "{why}");
+        let ended = Decision { notice: None, next: Action::End };
+        assert_eq!(node.then(EngineInput::Woke), ended, "it does nothing more");
     }
 }
 
