@@ -102,7 +102,7 @@ async fn renew(
                     let _ = done.send(());
                 }
             }
-            _ => {}
+            Some(Notice::Leads { .. } | Notice::GaveUp(_)) | None => {}
         }
         next = step.next;
     }

@@ -53,7 +53,17 @@ impl ElectionEngine {
                 self.end(Some(Notice::LeaseGone))
             }
             // The store is broken, or the time to stop is over: the lease expires.
-            _ => self.end(None),
+            (
+                LeadershipPhase::Lost { .. },
+                EngineInput::Woke | EngineInput::Ends(_) | EngineInput::Answer(_),
+            )
+            | (
+                LeadershipPhase::Releasing,
+                EngineInput::Stopped
+                | EngineInput::Answer(
+                    StoreAnswer::Broken | StoreAnswer::Leases(_) | StoreAnswer::EpochRow(_),
+                ),
+            ) => self.end(None),
         }
     }
 
