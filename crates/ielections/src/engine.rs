@@ -68,8 +68,8 @@ pub struct ElectionEngine {
     began: Option<Instant>,
     /// The index of the seat that is tried first: index 0 is seat 1.
     first_seat: u32,
-    /// Whether the last look was answered; `None` before the first look.
-    store_answers: Option<bool>,
+    /// Why the candidate gives up if its time is over; `None` before the answer to the first look.
+    why_not: Option<GiveUpReason>,
     state: EngineState,
 }
 
@@ -93,7 +93,7 @@ impl ElectionEngine {
             random,
             began: None,
             first_seat,
-            store_answers: None,
+            why_not: None,
             state: EngineState::Looking,
         }
     }

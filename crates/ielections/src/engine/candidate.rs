@@ -18,13 +18,9 @@ impl ElectionEngine {
     pub(super) fn look(&mut self, now: Instant, input: EngineInput) -> Decision {
         let EngineInput::Answer(answer) = input else {
             if now >= self.candidacy.until
-                && let Some(is_there) = self.store_answers
+                && let Some(why) = self.why_not
             {
-                return self.give_up(if is_there {
-                    GiveUpReason::Waited
-                } else {
-                    GiveUpReason::Unavailable
-                });
+                return self.give_up(why);
             }
             return self.call(
                 EngineState::Looking,
@@ -32,7 +28,10 @@ impl ElectionEngine {
                 now + self.budget.timing().call_timeout,
             );
         };
-        self.store_answers = Some(matches!(answer, StoreAnswer::Leases(_)));
+        self.why_not = Some(match answer {
+            StoreAnswer::Leases(_) => GiveUpReason::Waited,
+            _ => GiveUpReason::Unavailable,
+        });
         match answer {
             StoreAnswer::Leases(seen) => match self.choose(&seen) {
                 Some((seat, over)) => self.begin(seat, over, now),
