@@ -78,7 +78,7 @@ impl<'p> Asker<'p> {
 
     /// Waits for a moment only, for the share of the principal and for all units.
     pub fn moment(self, now: Instant) -> Asker<'p> {
-        Asker::new(self.principal, self.until.min(now + MOMENT))
+        Asker { until: self.until.min(now + MOMENT), ..self.moment_for_share(now) }
     }
 
     /// Waits for the share of the principal for a moment only: the request holds a connection
@@ -546,6 +546,21 @@ mod tests {
         assert!(of_client.as_mut().now_or_never().is_none(), "the request of a client waits");
         manual.advance(Duration::from_secs(10));
         assert_eq!(whose(of_client.now_or_never().unwrap()), Whose::Principal);
+    }
+
+    /// A wait for a moment made the wait for the share longer again.
+    #[test]
+    fn no_rule_makes_a_wait_longer() {
+        let now = ManualClock::new(1).clock().now();
+        for rule in [Asker::half, Asker::half_for_share, Asker::moment, Asker::moment_for_share] {
+            for share_millis in [100, 300, 10_000] {
+                let (until, share_until) =
+                    (now + Duration::from_secs(10), now + Duration::from_millis(share_millis));
+                let shorter = rule(Asker { principal: None, share_until, until }, now);
+                assert!(shorter.until <= until, "{shorter:?}");
+                assert!(shorter.share_until <= share_until.min(shorter.until), "{shorter:?}");
+            }
+        }
     }
 
     #[test]
