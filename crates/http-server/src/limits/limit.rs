@@ -160,7 +160,8 @@ impl Limit {
     ///
     /// # Errors
     /// If the units did not become free before the end of the wait, or, without a wait, are not
-    /// free.
+    /// free. The share of the principal refuses in the same way. It also refuses at once if as many
+    /// requests wait for it as may.
     pub async fn take(self: &Arc<Self>, who: Asker<'_>, units: usize) -> Result<Permit, Full> {
         let share = self.share(who, units).await?;
         self.units(share, who, units).await
@@ -381,6 +382,8 @@ impl From<Full> for ProblemDetails {
         let LimitRules { most, code, of: what, reason, .. } = of.rules;
         match whose {
             Whose::Principal => {
+                // A refusal counts when it becomes the answer, so a try before a wait does not
+                // count.
                 shares_refused(code).increment(1);
                 ProblemDetails::rate_limited(reason(what, of.of_one, " of one principal"))
             }

@@ -7,7 +7,7 @@ use crate::problem::TOO_MANY_FOLLOWERS;
 /// The rules of a limit, fixed when it is made.
 #[derive(Clone, Debug)]
 pub struct LimitRules {
-    /// The number of units.
+    /// The number of units. 0 counts as 1, so half of one thread is still one turn.
     pub most: usize,
     /// The share of one principal, if principals have shares.
     pub share: Option<ShareRules>,

@@ -15,9 +15,10 @@ pub struct Need<'n> {
     pub held: &'n mut Option<Permit>,
 }
 
-/// Takes what a request does not hold yet, in the order of the needs. What this call took stays
-/// held, even if the next limit refuses or this future is dropped. Units that were held before may
-/// be given back for a wait: such a permit has only its share until `take` is called again.
+/// Takes what a request does not hold yet, in the order of the needs. A permit that this call took
+/// stays held, even if the next limit refuses or this future is dropped; a share without its units
+/// does not. Units that were held before may be given back for a wait: such a permit has only its
+/// share until `take` is called again.
 ///
 /// Invariant: the request has its principal's share of all these limits before it waits for units
 /// of all, and it waits for those in order. While it waits for a share it holds no units, because
