@@ -19,28 +19,29 @@ fn code<T>(refused: Result<T, super::super::Full>) -> &'static str {
 /// took 1.8 GB.
 #[tokio::test]
 async fn all_permits_together_fit_into_the_memory() {
-    let clock = Clock::system();
+    let clock = ManualClock::new(1).clock();
     let memory = Limit::new(LimitRules::memory("answers", 4 * MIB), &clock);
-    let soon = || Asker::nobody(clock.now() + Duration::from_millis(20));
-    let mut first = memory.take(soon(), 2 * MIB).await.unwrap();
-    let second = memory.take(soon(), 2 * MIB).await.unwrap();
-    assert_eq!(code(memory.take(soon(), 1).await), "memory_full");
+    // The wait ends at once, because the clock stands still.
+    let asker = || Asker::nobody(clock.now());
+    let mut first = memory.take(asker(), 2 * MIB).await.unwrap();
+    let second = memory.take(asker(), 2 * MIB).await.unwrap();
+    assert_eq!(code(memory.take(asker(), 1).await), "memory_full");
 
     // A permit that becomes smaller leaves memory for others, even when its bytes are held.
     first.resize(MIB).unwrap();
     let held = held_bytes(vec![0; MIB], first);
-    let third = memory.take(soon(), MIB).await.unwrap();
-    assert!(memory.take(soon(), 1).await.is_err());
+    let third = memory.take(asker(), MIB).await.unwrap();
+    assert!(memory.take(asker(), 1).await.is_err());
     drop((second, third));
-    let mut fourth = memory.take(soon(), 2 * MIB).await.unwrap();
+    let mut fourth = memory.take(asker(), 2 * MIB).await.unwrap();
     assert!(fourth.resize(4 * MIB).is_err(), "1 MiB is held");
     drop(held);
     fourth.resize(4 * MIB).unwrap();
     drop(fourth);
 
     // An answer that is larger than the memory takes all of it, and is not refused forever.
-    let all = memory.take(soon(), 99 * MIB).await.unwrap();
-    assert!(memory.take(soon(), 1).await.is_err());
+    let all = memory.take(asker(), 99 * MIB).await.unwrap();
+    assert!(memory.take(asker(), 1).await.is_err());
     drop(all);
     drop(memory.try_take(None, 4 * MIB).unwrap());
 }
@@ -84,13 +85,12 @@ async fn answers_go_on_while_more_is_asked_than_can_be_read() {
 /// Answers that a principal received slowly had all memory, and all others waited for memory.
 #[tokio::test]
 async fn a_principal_leaves_half_of_the_memory_to_others() {
-    let clock = Clock::system();
+    let clock = ManualClock::new(1).clock();
     for (mib, of_one) in [(16, 8), (6, 4), (2, 2)] {
         // A quarter is for large answers.
         let memory = AnswerMemory::new(mib * MIB * 4 / 3, 1, &clock).small;
         let take = async |principal: &str| {
-            let soon = clock.now() + Duration::from_millis(10);
-            memory.take(Asker::new(Some(principal), soon), MIB).await
+            memory.take(Asker::new(Some(principal), clock.now()), MIB).await
         };
         let mut slow = Vec::new();
         let refused = loop {
