@@ -251,6 +251,11 @@ impl Limit {
         Ok(Permit { of: Arc::clone(self), share, units })
     }
 
+    /// Whether requests wait for units.
+    pub(super) fn waits(&self) -> bool {
+        self.rules.waits
+    }
+
     fn full(self: &Arc<Self>, whose: Whose) -> Full {
         Full { of: Arc::clone(self), whose }
     }

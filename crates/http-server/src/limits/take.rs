@@ -52,6 +52,7 @@ pub async fn take(who: Asker<'_>, needs: &mut [Need<'_>]) -> Result<(), Full> {
             },
         });
     }
+    debug_assert!(waits_in_order(needs), "a request waits for a limit before one that it holds");
     // 2. The units.
     for (Need { limit, units, held }, share) in needs.iter_mut().zip(shares) {
         match held {
@@ -60,6 +61,14 @@ pub async fn take(who: Asker<'_>, needs: &mut [Need<'_>]) -> Result<(), Full> {
         }
     }
     Ok(())
+}
+
+/// Whether the request holds no units after the first limit that it waits for: see the invariant of
+/// [`limits`](super).
+fn waits_in_order(needs: &[Need<'_>]) -> bool {
+    let has_units = |need: &Need<'_>| need.held.as_ref().is_some_and(|held| held.units() > 0);
+    let mut from_wait = needs.iter().skip_while(|need| has_units(need) || !need.limit.waits());
+    !from_wait.any(has_units)
 }
 
 #[cfg(test)]

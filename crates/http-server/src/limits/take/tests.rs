@@ -133,7 +133,7 @@ impl Simulation {
                 clock.sleep(pause).await;
                 shown.set(State::Waits);
             }
-            if matches!(way, Way::TwoOrders) && number.is_multiple_of(2) {
+            if matches!(way, Way::TwoOrders) && number.is_multiple_of(2) && !is_parked_first {
                 needs.swap(1, 2);
             }
             let taken = match way {
