@@ -147,7 +147,7 @@ impl StorageDriver for RedbDriver {
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
         let created =
-            self.engine.ask_writer(|place, reply| WriteJob::Create { keyspace, place, reply });
+            self.engine.ask_writer(|place, reply| WriteJob::Make { keyspace, place, reply });
         self.bounded(deadline, created).await
     }
 
@@ -175,7 +175,7 @@ impl StorageDriver for RedbDriver {
 
     async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {
         let now = self.engine.now();
-        let begun = self.engine.ask_reader(|reply| ReadJob::BeginBackup { now, reply });
+        let begun = self.engine.ask_writer(|place, reply| WriteJob::Backup { now, place, reply });
         let run = self.bounded(until, begun).await?;
         let engine = Arc::clone(&self.engine);
         let pieces = stream::try_unfold(run, move |run| {

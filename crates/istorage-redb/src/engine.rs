@@ -5,6 +5,7 @@
 //! left. If a thread panics, both queues end at once.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{
         Arc, Mutex,
@@ -14,22 +15,26 @@ use std::{
     thread::{self, Builder, JoinHandle},
 };
 
-use async_channel::{Receiver, Sender, bounded};
+use async_channel::{Receiver, Sender, WeakSender, bounded};
 use base::locks::lock;
 use clock::{Clock, Instant};
-use istorage::{AtomicBatch, Error, ErrorKind, Outcome, Result};
+use istorage::{AtomicBatch, Error, ErrorKind, KeyspaceName, Outcome, Result};
+use metrics::{Counter, Gauge, Histogram};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
     background_check::{BackgroundCheck, Findings},
+    desk::Desk,
     errors::FileFailure,
-    file::StorageFile,
+    file::{OpenedFile, StorageFile},
+    filer::FilerThread,
     layout::Keyspace,
     queue::{MOST_JOBS, QueuePlace, QueuePlaces},
     read::{ReadJob, ReaderThread},
     request::{WriteJob, WriteRequest},
+    tables::Tables,
     time::{Moment, SteadyTime},
-    write::WriterThread,
+    write::{WriterParts, WriterThread},
 };
 
 /// How many jobs may wait for the readers. When their queue is full, a sender waits for a place.
@@ -68,15 +73,18 @@ impl RedbEngine {
         let file = Arc::new(file);
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
-        // Each job has a place, except a `Recover` of each reader. So no sender waits here.
-        let (writes, write_jobs) = bounded(MOST_JOBS + READERS);
+        // Each job has a place, except a `Check` of each reader and a `Filed`. So no sender waits
+        // here.
+        let (writes, write_jobs) = bounded(MOST_JOBS + READERS + 1);
         let write_places = QueuePlaces::new();
         // Nothing is sent through `alive` and `readers_alive`. Each of the two channels ends when
         // the last thread drops its sender.
         let (alive, ended) = bounded::<()>(1);
         let (readers_alive, readers_ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
+        let desk = Arc::new(Desk::default());
         let guard = || ThreadGuard {
+            desk: Arc::clone(&desk),
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
             write_places: write_places.clone(),
@@ -85,29 +93,45 @@ impl RedbEngine {
         };
 
         let (opened, opening) = oneshot::channel();
-        let mut writer = WriterThread::new(
-            Arc::clone(&file),
-            write_jobs.clone(),
-            readers_ended,
-            clock.clone(),
-            Arc::clone(&time),
-            Arc::clone(&failed),
-        );
+        let opener = Opener {
+            file: Arc::clone(&file),
+            desk: Arc::clone(&desk),
+            jobs: write_jobs.clone(),
+            writes: writes.downgrade(),
+            clock: clock.clone(),
+            time: Arc::clone(&time),
+            failed: Arc::clone(&failed),
+            meters: EngineMeters::new(),
+        };
+        let (filer_guard, closing_file) = (guard(), Arc::clone(&file));
         let mut threads = vec![spawn("redb-writer", guard(), move || {
-            let result = writer.open();
-            let is_open = result.is_ok();
+            let (tables, to_check, writer, filer) = match opener.open() {
+                Ok(open) => (open.tables, open.to_check, open.writer, open.filer),
+                Err(error) => return drop(opened.send(Err(error))),
+            };
+            let filer = match spawn("redb-filer", filer_guard, move || filer.run()) {
+                Ok(filer) => filer,
+                Err(error) => return drop(opened.send(Err(error))),
+            };
             // If the caller no longer waits for the result, the queue of writes has ended too, and
             // `run` returns.
-            let _ = opened.send(result);
-            if is_open {
-                writer.run();
+            let _ = opened.send(Ok((tables, to_check)));
+            writer.run();
+            if filer.join().is_err() {
+                tracing::error!("the thread that writes the storage file panicked");
             }
+            // `recv_blocking` ends with an error when the last reader has ended: no reader ever
+            // sends.
+            let _ = readers_ended.recv_blocking();
+            closing_file.close();
         })?];
-        let to_check = opening.await.unwrap_or_else(|_| Err(stopped().into()))?;
+        let opened = opening.await.unwrap_or_else(|_| Err(stopped().into()));
+        let (tables, to_check) = opened?;
 
         for _ in 0..READERS {
             let reader = ReaderThread {
                 file: Arc::clone(&file),
+                tables: Arc::clone(&tables),
                 jobs: read_jobs.clone(),
                 writer: writes.clone(),
             };
@@ -231,8 +255,91 @@ impl RedbEngine {
     }
 }
 
+/// Opens the file for the writer and the filer, on the thread of the writer.
+struct Opener {
+    file: Arc<StorageFile>,
+    desk: Arc<Desk>,
+    jobs: Receiver<WriteJob>,
+    writes: WeakSender<WriteJob>,
+    clock: Clock,
+    time: Arc<SteadyTime>,
+    failed: Arc<watch::Sender<Option<FileFailure>>>,
+    meters: EngineMeters,
+}
+
+/// The metrics of the writer and the filer.
+struct EngineMeters {
+    commits: Histogram,
+    slowed: Counter,
+    table: Gauge,
+}
+
+impl EngineMeters {
+    fn new() -> EngineMeters {
+        EngineMeters {
+            commits: metrics::histogram!("istorage_redb_durable_commit_seconds"),
+            slowed: metrics::counter!("istorage_redb_slowed_groups_total"),
+            table: metrics::gauge!("istorage_redb_table_bytes"),
+        }
+    }
+}
+
+/// An open file, with those who write it.
+struct Opened {
+    tables: Arc<Tables>,
+    /// The keyspaces that are to be checked.
+    to_check: Vec<KeyspaceName>,
+    writer: WriterThread,
+    filer: FilerThread,
+}
+
+impl Opener {
+    /// Opens the file, and makes it if it does not exist.
+    fn open(self) -> Result<Opened> {
+        let Opener { file, desk, jobs, writes, clock, time, failed, meters } = self;
+        let opened = file.open(clock.random())?;
+        let OpenedFile { contents, log, is_to_check, keeps_index } = opened;
+        if let Some(seen) = contents.time {
+            time.raise(seen);
+        }
+        let segment = contents.log.map_or(0, |state| state.position.segment);
+        let tables = Arc::new(Tables::new(segment));
+        let keyspaces: HashSet<_> = contents.keyspaces.keys().cloned().collect();
+        let to_check = if is_to_check { keyspaces.iter().cloned().collect() } else { Vec::new() };
+        let filer = FilerThread {
+            file: Arc::clone(&file),
+            desk: Arc::clone(&desk),
+            writer: writes,
+            clock: clock.clone(),
+            time: Arc::clone(&time),
+            failed: Arc::clone(&failed),
+            state: contents.log,
+            keyspaces: contents.keyspaces,
+            keeps_index,
+            failing: None,
+            commits: meters.commits,
+        };
+        let size = file.segment_size();
+        let EngineMeters { slowed, table, .. } = meters;
+        let tables_of_writer = Arc::clone(&tables);
+        let parts = WriterParts {
+            file,
+            desk,
+            tables: tables_of_writer,
+            clock,
+            time,
+            failed,
+            slowed,
+            table,
+        };
+        let writer = WriterThread::new(parts, jobs, log, keyspaces, size);
+        Ok(Opened { tables, to_check, writer, filer })
+    }
+}
+
 /// The parts of the engine that a thread holds until it ends, besides its work.
 struct ThreadGuard {
+    desk: Arc<Desk>,
     reads: Receiver<ReadJob>,
     writes: Receiver<WriteJob>,
     write_places: QueuePlaces,
@@ -248,6 +355,7 @@ impl Drop for ThreadGuard {
     /// wait forever.
     fn drop(&mut self) {
         if thread::panicking() {
+            self.desk.end();
             self.reads.close();
             self.writes.close();
             self.write_places.close();
@@ -296,19 +404,20 @@ mod tests {
         let (alive, ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
         let guard = ThreadGuard {
+            desk: Arc::default(),
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
             write_places: write_places.clone(),
             failed: Arc::clone(&failed),
             _alive: alive,
         };
-        let keyspace = Arc::new(Keyspace::new(istorage::KeyspaceName::new("tests").unwrap()));
+        let keyspace = Arc::new(Keyspace::new(KeyspaceName::new("tests").unwrap()));
         let (reply, read) = oneshot::channel();
         let exists = ReadJob::Exists { keyspace: Arc::clone(&keyspace), reply };
         reads.send(exists).await.unwrap();
         let (reply, write) = oneshot::channel();
         let place = write_places.of_other().await.unwrap();
-        writes.send(WriteJob::Create { keyspace, place, reply }).await.unwrap();
+        writes.send(WriteJob::Make { keyspace, place, reply }).await.unwrap();
 
         let thread = spawn("panics", guard, || panic!("as a damaged page makes redb do")).unwrap();
         assert!(read.await.is_err() && write.await.is_err(), "they are told");

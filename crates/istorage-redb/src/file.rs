@@ -8,24 +8,29 @@ mod contents;
 mod create;
 
 use std::{
+    cell::Cell,
     fmt,
     path::Path,
     sync::{
-        Arc, RwLock, RwLockWriteGuard,
+        Arc, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use base::locks::{read, write};
-use istorage::{Error, ErrorKind, Result};
+use istorage::{Error, ErrorKind, KeyspaceName, Result};
 use redb::{Builder, Database, ReadTransaction, ReadableDatabase, WriteTransaction};
+use tokio::sync::watch;
 
 pub(crate) use self::contents::Contents;
 use crate::{
     RedbConfig,
     disk::{Disk, OpenDatabase, OpenMode, PathKind, folder_of},
     errors::{self, FileFailure},
-    log::{LogFiles, LogPosition, LogSizes, LogTail, WriteLog, refuse_foreign},
+    filing::{self, FilingOptions, FilingTransaction},
+    log::{LogFiles, LogSizes, LogState, LogTail, WriteLog, refuse_foreign},
+    mem_table::MemTable,
+    time::Moment,
 };
 
 /// The storage file of a node.
@@ -38,9 +43,6 @@ pub(crate) struct StorageFile {
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
     open: RwLock<Option<OpenDatabase>>,
-    /// Whether the open file lacks answered writes that only the log has. The writer holds the lock
-    /// while it brings them into the file.
-    lacks_answered: RwLock<bool>,
     /// Whether a sync failed. After that the file is no longer used.
     has_failed_sync: Arc<AtomicBool>,
 }
@@ -53,6 +55,8 @@ pub(crate) struct OpenedFile {
     /// Whether the file was not closed in order, so that its rows are to be
     /// [checked](crate::background_check).
     pub(crate) is_to_check: bool,
+    /// Whether the index of the rows that expire is kept up: not if it is damaged.
+    pub(crate) keeps_index: bool,
 }
 
 impl fmt::Debug for StorageFile {
@@ -67,8 +71,7 @@ impl StorageFile {
         let log =
             LogFiles::new(Arc::clone(&disk), &config.path, sizes, Arc::clone(&has_failed_sync));
         let (mode, open) = (OpenMode::Existing, RwLock::new(None));
-        let lacks_answered = RwLock::default();
-        StorageFile { config, disk, log, mode, open, lacks_answered, has_failed_sync }
+        StorageFile { config, disk, log, mode, open, has_failed_sync }
     }
 
     /// A file that is never changed. Its lock keeps away every process that would change it.
@@ -85,13 +88,19 @@ impl StorageFile {
         &self.config.path
     }
 
+    /// The size of a segment of the log and of its table.
+    pub(crate) fn segment_size(&self) -> usize {
+        self.log.sizes().segment
+    }
+
     /// Opens the file and its log. Makes them if they do not exist, unless the file is only read:
     /// then it has no log to write to. No other call uses the number `unique`.
     pub(crate) fn open(&self, unique: u64) -> Result<OpenedFile> {
         self.config.check().map_err(Error::invalid_setting)?;
         if self.is_read_only() {
             let contents = self.open_existing()?;
-            return Ok(OpenedFile { contents, log: None, is_to_check: false });
+            let (log, is_to_check, keeps_index) = (None, false, false);
+            return Ok(OpenedFile { contents, log, is_to_check, keeps_index });
         }
         let folder = folder_of(self.path());
         let disk = &self.disk;
@@ -107,13 +116,10 @@ impl StorageFile {
         self.tail(&contents)?;
         let is_to_check = contents.log.is_some_and(|log| !log.is_closed);
         drop(open);
-        let (open, contents, log) = self.load_to_write(|database, last| {
-            let last = last.unwrap_or_else(|| LogPosition::new(unique));
-            Ok(WriteLog::start(self.log.clone(), database, last)?)
-        })?;
+        let (open, contents, log, keeps_index) = self.load_to_write(unique)?;
         *write(&self.open) = Some(open);
         self.remove_left_overs(&folder);
-        Ok(OpenedFile { contents, log: Some(log), is_to_check })
+        Ok(OpenedFile { contents, log: Some(log), is_to_check, keeps_index })
     }
 
     /// The files of the log that exist.
@@ -135,48 +141,84 @@ impl StorageFile {
 
     /// Reads the frames that the file lacks; `None` if the file has no log yet.
     fn tail(&self, contents: &Contents) -> Result<Option<LogTail>> {
-        match &contents.log {
-            Some(state) => Ok(Some(LogTail::read(&self.log, state)?)),
-            None => refuse_foreign(&self.log).map(|()| None),
+        let Some(state) = &contents.log else {
+            return refuse_foreign(&self.log).map(|()| None);
+        };
+        let tail = LogTail::read(&self.log, state)?;
+        // redb would make a missing table.
+        let is_unknown = |(name, _): (&KeyspaceName, _)| !contents.keyspaces.contains_key(name);
+        if tail.rows.keyspaces().any(is_unknown) {
+            return Err(errors::other_log(self.log.path(state.position.segment)));
         }
+        Ok(Some(tail))
     }
 
-    /// Opens the existing file for the writer, with the effects of all frames of its log.
-    ///
-    /// `take_up` makes sure that the effects are on the disk, because a frame of the log may be in
-    /// the memory of the system only.
-    fn load_to_write(
-        &self,
-        take_up: impl FnOnce(&Database, Option<LogPosition>) -> Result<WriteLog>,
-    ) -> Result<(OpenDatabase, Contents, WriteLog)> {
-        let (open, contents) = self.load(OpenMode::Existing)?;
-        let recovered = errors::catch_page_error(|| {
-            let last = match self.tail(&contents)? {
-                Some(tail) => {
-                    tail.replay(&open.database)?;
-                    Some(tail.last())
-                }
-                None => None,
+    /// Opens the existing file for the writer, with the rows of all frames of its log, and begins a
+    /// segment of the log. `unique` becomes the number of a new log.
+    fn load_to_write(&self, unique: u64) -> Result<(OpenDatabase, Contents, WriteLog, bool)> {
+        let mut keeps_index = true;
+        loop {
+            let (open, contents) = self.load(OpenMode::Existing)?;
+            let is_at_index = Cell::new(false);
+            let taken = errors::catch_page_error(|| {
+                let rows = FilingOptions { is_at_index: &is_at_index, keeps_index };
+                let log = self.take_up(&open.database, &contents, unique, &rows)?;
+                Ok((Contents::read(&open.database, self.path())?, log))
+            });
+            let error = match taken {
+                Ok(Ok((contents, log))) => return Ok((open, contents, log, keeps_index)),
+                Ok(Err(error)) => error,
+                Err(page) => errors::unusable_file(self.path(), &page),
             };
-            let log = take_up(&open.database, last)?;
-            Ok((Contents::read(&open.database, self.path())?, log))
-        });
-        match recovered.unwrap_or_else(|page| Err(errors::unusable_file(self.path(), &page))) {
-            Ok((contents, log)) => Ok((open, contents, log)),
-            Err(error) => {
-                abandon(Some(open));
-                Err(error)
+            abandon(Some(open));
+            if !(keeps_index && is_at_index.get()) {
+                return Err(error);
             }
+            // The rows do not need the index.
+            tracing::error!(file = %self.path().display(), %error, "expired rows are no longer removed from the storage file");
+            keeps_index = false;
         }
     }
 
-    /// Opens the existing file for reading only, with the effects of all frames of its log. Nothing
-    /// on the disk changes.
+    /// Writes the rows of all frames into the file, and begins a segment. All is on the disk
+    /// afterwards, because a frame of the log may be in the memory of the system only.
+    fn take_up(
+        &self,
+        database: &Database,
+        contents: &Contents,
+        unique: u64,
+        options: &FilingOptions<'_>,
+    ) -> Result<WriteLog> {
+        let mut tail = self.tail(contents)?.unwrap_or_else(|| LogTail::new(unique));
+        let time = contents.time.max(tail.time).unwrap_or(Moment(0));
+        let commit = |rows: &MemTable, position, is_closed| {
+            let txn = database.begin_write()?;
+            FilingTransaction::new(&txn, options).write(rows)?;
+            filing::commit(txn, LogState { position, is_closed }, time)
+        };
+        let named = contents.log.map_or(0, |state| state.position.segment);
+        if contents.log.is_some() && tail.last.segment > named {
+            // Both files of the log are in use, and the next segment needs one of them. So the file
+            // gets a state that needs no log.
+            commit(&std::mem::take(&mut tail.rows), tail.last, true)?;
+        }
+        let log = WriteLog::begin(self.log.clone(), &tail.last)?;
+        commit(&tail.rows, log.position(), false)?;
+        Ok(log)
+    }
+
+    /// Opens the existing file for reading only, with the rows of all frames of its log. Nothing on
+    /// the disk changes.
     pub(crate) fn load_to_read(&self) -> Result<(OpenDatabase, Contents)> {
         let (open, contents) = self.load(OpenMode::ReadOnly)?;
         let replayed = errors::catch_page_error(|| {
             let Some(tail) = self.tail(&contents)? else { return Ok(contents) };
-            tail.replay(&open.database)?;
+            let txn = open.database.begin_write().map_err(FileFailure::from)?;
+            let (is_at_index, keeps_index) = (&Cell::new(false), false);
+            FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index })
+                .write(&tail.rows)?;
+            let state = LogState { position: tail.last, is_closed: false };
+            filing::commit(txn, state, contents.time.max(tail.time).unwrap_or(Moment(0)))?;
             Contents::read(&open.database, self.path())
         });
         let replayed =
@@ -242,27 +284,39 @@ impl StorageFile {
         builder
     }
 
-    /// Closes the file and opens it again. Opening repairs everything that a failure left. This
-    /// never makes a new file.
-    pub(crate) fn reopen(&self) -> Result<(Contents, Option<WriteLog>)> {
+    /// Closes the file and opens it again, as its last commit left it. Opening repairs everything
+    /// that a failure left. This never makes a new file.
+    pub(crate) fn reopen(&self) -> Result<Contents> {
         let mut open = write(&self.open);
         // The old handle must release its lock before the file can be opened.
         abandon(open.take());
         if self.has_failed_sync() {
             return Err(FileFailure::failed_sync(self.path()).into());
         }
-        if self.is_read_only() {
-            let (opened, contents) = self.load_to_read()?;
-            *open = Some(opened);
-            return Ok((contents, None));
-        }
-        let (opened, contents, log) = self.load_to_write(|_, last| {
-            let last = last.ok_or_else(|| errors::damaged_file(self.path(), "its log is lost"))?;
-            Ok(WriteLog::resume(self.log.clone(), last)?)
-        })?;
+        let (opened, contents) = match self.is_read_only() {
+            true => self.load_to_read()?,
+            false => self.load(OpenMode::Existing)?,
+        };
         *open = Some(opened);
-        *self.hold_snapshots() = false;
-        Ok((contents, Some(log)))
+        Ok(contents)
+    }
+
+    /// Ends the driver after a failed sync. The reason is reported and logged once.
+    pub(crate) fn give_up(
+        &self,
+        failed: &watch::Sender<Option<FileFailure>>,
+        error: &dyn fmt::Display,
+    ) {
+        abandon(write(&self.open).take());
+        let file = self.path();
+        failed.send_if_modified(|reason| {
+            let is_first = reason.is_none();
+            if is_first {
+                tracing::error!(file = %file.display(), %error, "a sync of the storage file or of its log failed: the node must be restarted");
+                *reason = Some(FileFailure::failed_sync(file));
+            }
+            is_first
+        });
     }
 
     /// Closes the file, and logs if it could not be closed cleanly.
@@ -298,22 +352,30 @@ impl StorageFile {
         }
     }
 
-    /// Begins a snapshot of everything that is on the disk. It has every answered write.
+    /// Begins a snapshot of the file.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, FileFailure> {
         let open = read(&self.open);
-        let lacks_answered = read(&self.lacks_answered);
-        let open = open.as_ref().filter(|_| !*lacks_answered).ok_or_else(|| self.not_open())?;
+        let open = open.as_ref().ok_or_else(|| self.not_open())?;
         Ok(open.database.begin_read()?)
     }
 
-    /// Lets no snapshot begin until the guard is dropped. If its value is true then, the file takes
-    /// no calls until it is opened again.
-    pub(crate) fn hold_snapshots(&self) -> RwLockWriteGuard<'_, bool> {
-        // The writer sets the value before anything can panic, so a poisoned lock has the truth.
-        write(&self.lacks_answered)
+    /// Fails if the open file is no longer found under its name.
+    pub(crate) fn check_in_place(&self) -> std::result::Result<(), FileFailure> {
+        read(&self.open).as_ref().map_or(Ok(()), |open| self.check_place_of(open))
     }
 
-    /// Begins a transaction for the one writer. Only the [log](crate::log) commits it.
+    fn check_place_of(&self, open: &OpenDatabase) -> std::result::Result<(), FileFailure> {
+        if !self.is_in_place(open) {
+            let message = format!(
+                "the storage file {} was removed or replaced while it is open: nothing is written until it is back",
+                self.path().display()
+            );
+            return Err(FileFailure::new(ErrorKind::Unavailable, message));
+        }
+        Ok(())
+    }
+
+    /// Begins a transaction of the filer.
     ///
     /// A transaction is refused if the file was removed or replaced. Data written to such a file
     /// would be lost when this process ends.
@@ -323,16 +385,7 @@ impl StorageFile {
         }
         let open = read(&self.open);
         let open = open.as_ref().ok_or_else(|| self.not_open())?;
-        if !self.is_in_place(open) {
-            let message = format!(
-                "the storage file {} was removed or replaced while it is open: nothing is written until it is back",
-                self.path().display()
-            );
-            return Err(FileFailure::new(ErrorKind::Unavailable, message));
-        }
-        if *read(&self.lacks_answered) {
-            return Err(self.not_open());
-        }
+        self.check_place_of(open)?;
         Ok(open.database.begin_write()?)
     }
 

@@ -27,7 +27,7 @@ use istorage::{Error, KeyspaceName, Range, Result};
 use redb::TableDefinition;
 
 pub(crate) use self::{
-    format::{FORMAT, WITHOUT_BANDS, WITHOUT_LOG},
+    format::{FORMAT, WITHOUT_BANDS, WITHOUT_FILER, WITHOUT_LOG},
     row::{FileRow, FileRowKind, checksum, has_flipped_bit},
 };
 use crate::{errors, time::Moment};

@@ -1,9 +1,10 @@
 //! The storage contract of VVM on [redb](https://docs.rs/redb): embedded, durable, for one node.
 //!
-//! One file holds all keyspaces, and two files beside it hold its write-ahead log. One thread does
-//! all writes: it takes all waiting requests, runs them in one transaction, and answers them when
-//! their effects are in the log on the disk. A few threads read, each from a snapshot, so a write
-//! never blocks a read. After a crash the file opens soon, however large it is. See [`RedbDriver`].
+//! One file holds all keyspaces, and two files beside it hold its write-ahead log. One thread takes
+//! all waiting requests, writes their rows into the log, and answers when they are on the disk. The
+//! rows are in memory until another thread has brought them into the file, many at once. A few
+//! threads read from both, so a write never blocks a read. After a crash the file opens soon,
+//! however large it is. See [`RedbDriver`].
 
 // The example of the README is compiled as a test.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
@@ -13,6 +14,7 @@ mod background_check;
 mod backup;
 mod check;
 mod config;
+mod desk;
 mod disk;
 mod driver;
 mod engine;
@@ -20,18 +22,22 @@ mod errors;
 #[cfg(test)]
 mod failures;
 mod file;
-mod group;
+mod filer;
+mod filing;
+mod judge;
 mod layout;
 mod log;
+mod mem_table;
 #[cfg(test)]
 mod power;
-mod progress;
 mod queue;
 mod read;
 mod request;
 mod search;
 mod storage;
+mod tables;
 mod time;
+mod view;
 mod write;
 
 pub use backup::{BackupReport, OfflineBackup, restore, verify_backup};

@@ -55,7 +55,7 @@ struct Node {
 }
 
 /// Small sizes, so that the log has many segments, and some groups are too large for it.
-const SIZES: LogSizes = LogSizes { segment: 32 << 10, effects: 8 << 10, growth: 4 << 10 };
+const SIZES: LogSizes = LogSizes { segment: 16 << 10, growth: 4 << 10 };
 
 fn config() -> RedbConfig {
     RedbConfig { cache_bytes: 1 << 20, ..RedbConfig::new(PathBuf::from("node.redb")) }

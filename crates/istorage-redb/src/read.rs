@@ -1,8 +1,7 @@
-//! The threads that read: each thread takes the waiting jobs and answers them from one snapshot.
+//! The threads that read: each thread takes the waiting jobs and answers them from one view.
 //!
-//! Snapshots are short. Each page of a stream is a job of its own, so a slow consumer keeps no old
-//! pages of the file alive. A read waits for no write, except for the commit in memory of writes
-//! that are already answered.
+//! Views are short. Each page of a stream is a job of its own, so a slow consumer keeps no old
+//! pages of the file alive. A read waits for no write.
 //!
 //! Invariant: a damaged row or page fails only the reads that need that row or page.
 
@@ -13,20 +12,22 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
-use istorage::{ErrorKind, FoundRow, Range, Result};
-use redb::{ReadTransaction, TableError};
+use istorage::{FoundRow, Range, Result};
 use tokio::sync::oneshot;
 
-use self::page::RowTable;
-pub(crate) use self::{page::Page, partitions::PartitionPage};
+pub(crate) use self::{
+    page::{Page, RowTable},
+    partitions::PartitionPage,
+};
 use crate::{
     backup::BackupRun,
-    errors::{self, FileFailure},
+    errors,
     file::StorageFile,
     layout::Keyspace,
     request::WriteJob,
-    search,
+    tables::Tables,
     time::Moment,
+    view::{RowView, is_unavailable},
 };
 
 /// The largest number of jobs that share a snapshot.
@@ -62,11 +63,6 @@ pub(crate) enum ReadJob {
         keyspace: Arc<Keyspace>,
         reply: Reply<bool>,
     },
-    /// Takes the snapshot of a backup, which has the time `now`.
-    BeginBackup {
-        now: Moment,
-        reply: Reply<BackupRun>,
-    },
     /// Reads the next piece of a backup.
     BackupPiece {
         run: BackupRun,
@@ -78,6 +74,7 @@ pub(crate) enum ReadJob {
 #[derive(Debug)]
 pub(crate) struct ReaderThread {
     pub(crate) file: Arc<StorageFile>,
+    pub(crate) tables: Arc<Tables>,
     pub(crate) jobs: Receiver<ReadJob>,
     pub(crate) writer: Sender<WriteJob>,
 }
@@ -93,151 +90,95 @@ impl ReaderThread {
             {
                 group.push(next);
             }
-            let mut snapshot = Snapshot { file: &self.file, txn: None, tables: Vec::new() };
+            let mut view = RowView::new(Arc::clone(&self.file), Arc::clone(&self.tables));
             let mut failed = false;
             for job in group.drain(..) {
-                failed |= !snapshot.answer(job);
+                failed |= !answer(&mut view, job);
             }
-            // If jobs wait for the writer, it finds the failure by itself.
-            if failed && self.writer.is_empty() {
-                let _ = self.writer.try_send(WriteJob::Recover);
+            // If the queue is full, the writer finds the failure by itself.
+            if failed {
+                let _ = self.writer.try_send(WriteJob::Check);
             }
         }
     }
 }
 
-/// A snapshot of the file for a group of jobs, opened by the first job that needs it.
-struct Snapshot<'f> {
-    file: &'f StorageFile,
-    txn: Option<ReadTransaction>,
-    tables: Vec<(Arc<Keyspace>, RowTable)>,
-}
-
-impl Snapshot<'_> {
-    /// Answers the job. Returns `false` if the file failed.
-    fn answer(&mut self, job: ReadJob) -> bool {
-        match job {
-            ReadJob::Rows { keyspace, keys, now, reply } => {
-                self.answer_with(reply, &keyspace, |snapshot| {
-                    let table = snapshot.table(&keyspace)?;
-                    keys.iter().map(|key| get(table, &keyspace, key, now)).collect()
-                })
-            }
-            ReadJob::Page { keyspace, pkey, range, now, reply } => {
-                self.answer_with(reply, &keyspace, |snapshot| {
-                    page::read(snapshot.table(&keyspace)?, &keyspace, &pkey, &range, now)
-                })
-            }
-            ReadJob::Partitions { keyspace, prefix, from, reply } => {
-                self.answer_with(reply, &keyspace, |snapshot| {
-                    partitions::read(snapshot.table(&keyspace)?, &keyspace, &prefix, from.clone())
-                })
-            }
-            ReadJob::Exists { keyspace, reply } => {
-                self.answer_with(reply, &keyspace, |snapshot| snapshot.exists(&keyspace))
-            }
-            ReadJob::BeginBackup { now, reply } => {
-                answer_backup(reply, || BackupRun::begin(self.file, now))
-            }
-            ReadJob::BackupPiece { mut run, reply } => answer_backup(reply, || {
-                let piece = run.piece()?;
-                Ok((run, piece))
-            }),
+/// Answers the job. Returns `false` if the file failed.
+fn answer(view: &mut RowView, job: ReadJob) -> bool {
+    match job {
+        ReadJob::Rows { keyspace, keys, now, reply } => {
+            answer_with(reply, &keyspace, view, |view| rows(view, &keyspace, &keys, now))
         }
-    }
-
-    /// Runs the read, unless its caller no longer waits. Returns `false` if the file failed.
-    ///
-    /// A read that is `Unavailable` is tried once more with a new snapshot. Without the second try,
-    /// one damaged row would fail reads of other rows: a reader takes a snapshot; the writer meets
-    /// a damaged page and opens the file again; then every read from the old snapshot fails.
-    fn answer_with<T>(
-        &mut self,
-        reply: Reply<T>,
-        keyspace: &Keyspace,
-        read: impl Fn(&mut Self) -> Result<T>,
-    ) -> bool {
-        if reply.is_closed() {
-            return true;
-        }
-        let run = |snapshot: &mut Self| {
-            errors::catch_page_error(|| read(snapshot)).unwrap_or_else(|page_error| {
-                Err(errors::damaged_row(keyspace.table_label(), page_error))
+        ReadJob::Page { keyspace, pkey, range, now, reply } => {
+            answer_with(reply, &keyspace, view, |view| {
+                page::read(view, &keyspace, &pkey, &range, now)
             })
-        };
-        let is_unavailable = |result: &Result<T>| matches!(result, Err(error) if error.kind() == ErrorKind::Unavailable);
-        let mut result = run(self);
-        if is_unavailable(&result) {
-            // The writer may have opened the file again, for a reason that has nothing to do with
-            // this read.
-            (self.txn, self.tables) = (None, Vec::new());
-            result = run(self);
         }
-        let healthy = !is_unavailable(&result);
-        // A caller that no longer waits needs no answer.
-        let _ = reply.send(result);
-        healthy
-    }
-
-    fn txn(&mut self) -> Result<&ReadTransaction> {
-        let txn = match self.txn.take() {
-            Some(txn) => txn,
-            None => self.file.begin_read()?,
-        };
-        Ok(self.txn.insert(txn))
-    }
-
-    fn table(&mut self, keyspace: &Arc<Keyspace>) -> Result<&RowTable> {
-        let known = self.tables.iter().position(|(known, _)| known.name == keyspace.name);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                let table = match self.txn()?.open_table(keyspace.rows()) {
-                    Ok(table) => table,
-                    Err(TableError::TableDoesNotExist(_)) => {
-                        return Err(errors::no_keyspace(&keyspace.name));
-                    }
-                    Err(error) => return Err(FileFailure::from(error).into()),
-                };
-                self.tables.push((Arc::clone(keyspace), table));
-                self.tables.len() - 1
+        ReadJob::Partitions { keyspace, prefix, from, reply } => {
+            answer_with(reply, &keyspace, view, |view| {
+                partitions::read(view, &keyspace, &prefix, from.clone())
+            })
+        }
+        ReadJob::Exists { keyspace, reply } => {
+            answer_with(reply, &keyspace, view, |view| exists(view, &keyspace))
+        }
+        ReadJob::BackupPiece { mut run, reply } => {
+            if reply.is_closed() {
+                return true;
             }
-        };
-        Ok(&self.tables[at].1)
-    }
-
-    fn exists(&mut self, keyspace: &Keyspace) -> Result<bool> {
-        match self.txn()?.open_table(keyspace.rows()) {
-            Ok(_) => Ok(true),
-            Err(TableError::TableDoesNotExist(_)) => Ok(false),
-            Err(error) => Err(FileFailure::from(error).into()),
+            let piece = run.piece();
+            let healthy = !piece.as_ref().is_err_and(is_unavailable);
+            // A caller that no longer waits needs no answer.
+            let _ = reply.send(piece.map(|piece| (run, piece)));
+            healthy
         }
     }
 }
 
-/// Runs a part of a backup, unless its caller no longer waits. Returns `false` if the file failed.
-fn answer_backup<T>(reply: Reply<T>, part: impl FnOnce() -> Result<T>) -> bool {
+/// Runs the read, unless its caller no longer waits. Returns `false` if the file failed.
+fn answer_with<T>(
+    reply: Reply<T>,
+    keyspace: &Keyspace,
+    view: &mut RowView,
+    read: impl Fn(&mut RowView) -> Result<T>,
+) -> bool {
     if reply.is_closed() {
         return true;
     }
-    let result = part();
-    let healthy = !matches!(&result, Err(error) if error.kind() == ErrorKind::Unavailable);
+    let result = view.again(|view| {
+        errors::catch_page_error(|| read(view)).unwrap_or_else(|page_error| {
+            Err(errors::damaged_row(keyspace.table_label(), page_error))
+        })
+    });
+    let healthy = !result.as_ref().is_err_and(is_unavailable);
     // A caller that no longer waits needs no answer.
     let _ = reply.send(result);
     healthy
 }
 
-fn get(table: &RowTable, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<FoundRow>> {
-    let name = || keyspace.row_name(key);
-    let got = errors::catch_page_error(|| {
-        match search::find(table, key).map_err(|error| errors::read_error(name(), error))? {
-            Some(row) => {
-                let row = keyspace.parse_row(key, row.value())?;
-                let hides_ordered = row.hides_ordered();
-                Ok(row.value_at(now).map(|value| FoundRow { value, hides_ordered }))
-            }
-            None => Ok(None),
-        }
+/// Reads rows as they are at one moment.
+fn rows(
+    view: &mut RowView,
+    keyspace: &Keyspace,
+    keys: &[Vec<u8>],
+    now: Moment,
+) -> Result<Vec<Option<FoundRow>>> {
+    let in_memory = view.in_memory(keyspace, keys)?;
+    let rows = keys.iter().zip(in_memory).map(|(key, known)| {
+        let row = match known {
+            Some(row) => row,
+            None => view.row_in_file(keyspace, key)?,
+        };
+        let row = row.as_ref().map(|row| keyspace.parse_row(key, row)).transpose()?;
+        Ok(row.and_then(|row| {
+            let hides_ordered = row.hides_ordered();
+            row.value_at(now).map(|value| FoundRow { value, hides_ordered })
+        }))
     });
-    got.unwrap_or_else(|page_error| Err(errors::damaged_row(name(), page_error)))
+    rows.collect()
+}
+
+fn exists(view: &mut RowView, keyspace: &Keyspace) -> Result<bool> {
+    view.of_one_moment(|_| ())?;
+    Ok(view.find_table(keyspace)?.is_some())
 }

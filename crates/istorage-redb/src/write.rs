@@ -1,136 +1,175 @@
-//! The one thread that writes.
+//! The one thread that writes the log and the tables in memory.
 //!
-//! The writer takes all requests that wait, runs them in one transaction, and answers them when
-//! their frame of the [log](crate::log), or their durable commit, is on the disk. Invariant: no
-//! request is answered with success before its effects are durable, and no request runs twice.
+//! The writer takes all requests that wait, judges them one after another, and writes what they
+//! write as one frame of the [log](crate::log). When the frame is on the disk, it shows the rows in
+//! the [tables](crate::tables), and answers. Invariant: no request is answered with success before
+//! its rows are durable and shown, and no request is done twice.
+//!
+//! When the segment of the log is full, the writer begins the next one and gives the table to the
+//! [filer](crate::filer). It does not wait for the filer, unless the next table is far too large, or
+//! a keyspace is made or dropped.
 
-mod damaged;
-mod transaction;
-mod upkeep;
+mod pressure;
 mod waiting;
 
-use std::{collections::HashMap, sync::Arc, thread, time::Duration};
+use std::{collections::HashSet, sync::Arc, thread, time::Duration};
 
 use async_channel::Receiver;
 use clock::{Clock, Instant};
-use istorage::{Error, KeyspaceName, Result};
-use metrics::Histogram;
+use istorage::{Error, KeyspaceName, Outcome, Result};
+use metrics::{Counter, Gauge};
 use tokio::sync::watch;
 
-use self::{damaged::DamagedRows, waiting::WaitingJobs};
+use self::{pressure::Pressure, waiting::WaitingJobs};
 use crate::{
-    errors::FileFailure,
-    file::{OpenedFile, StorageFile},
+    desk::{Also, Desk, Filing},
+    errors::{self, FileFailure},
+    file::StorageFile,
+    judge::{Judge, RowWrites},
     layout::Keyspace,
-    log::WriteLog,
-    request::{Abort, WriteJob, WriteRequest},
-    time::{Moment, SteadyTime},
+    log::{self, LogState, WriteLog},
+    mem_table::MemTable,
+    queue::bytes_of,
+    request::{WriteJob, WriteRequest},
+    tables::Tables,
+    time::SteadyTime,
+    view::RowView,
 };
 
 /// Limits of waiting for a full group: how often, and for how long, the writer lets other threads
 /// run until as many jobs wait as the last group had.
 ///
 /// Callers that were just answered send their next requests at once. Without this wait, the writer
-/// would start with the first of these requests, and the rest would wait for a second commit. If
-/// the last group had only one request, the writer does not wait.
+/// would start with the first of these requests, and the rest would wait for a second sync. If the
+/// last group had only one request, the writer does not wait.
 const GATHER_YIELDS: usize = 100;
 const GATHER_TIME: Duration = Duration::from_micros(300);
+
+/// What the writer and its log need of an open file.
+#[derive(Debug)]
+pub(crate) struct WriterParts {
+    pub(crate) file: Arc<StorageFile>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) clock: Clock,
+    pub(crate) time: Arc<SteadyTime>,
+    /// Set when the driver cannot go on.
+    pub(crate) failed: Arc<watch::Sender<Option<FileFailure>>>,
+    /// Counts the groups that were slowed.
+    pub(crate) slowed: Counter,
+    /// How full the active table is.
+    pub(crate) table: Gauge,
+}
 
 /// The state of the writer's thread.
 #[derive(Debug)]
 pub(crate) struct WriterThread {
-    file: Arc<StorageFile>,
+    parts: WriterParts,
     jobs: Receiver<WriteJob>,
     /// The jobs that were taken from the queue.
     waiting: WaitingJobs,
-    readers: Receiver<()>,
-    clock: Clock,
-    time: Arc<SteadyTime>,
+    view: RowView,
+    /// The log of the file; `None` if the file is only read.
+    log: Option<WriteLog>,
+    /// The size of a segment and of its table.
+    size: usize,
     /// The number of requests in the last group.
     last_group: usize,
-    /// The time of the first failure since the last write that succeeded. `None` while the file
-    /// works.
+    keyspaces: HashSet<KeyspaceName>,
+    /// The first segment of which the file lacks rows, as the writer knows it.
+    filed: u64,
+    /// The filing that was handed over last; `None` when the writer has seen its end.
+    under_way: Option<UnderWay>,
+    pressure: Pressure,
+    /// The time of the first failure of the log since the last frame that was written. `None` while
+    /// the log works.
     failing: Option<Instant>,
-    /// Set when the driver cannot go on.
-    failed: Arc<watch::Sender<Option<FileFailure>>>,
-    /// Whether expired rows stay in the file, because the index of them is damaged or the file is
-    /// only read.
-    keeps_expired: bool,
-    damaged: DamagedRows,
-    /// The log of the open file; `None` while the file is not open.
-    log: Option<WriteLog>,
-    /// The durations of durable commits. All requests wait while one is under way.
-    durable_commits: Histogram,
-    /// Every keyspace, and when its first row expires.
-    keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
+}
+
+/// A filing that the writer has handed over.
+#[derive(Debug)]
+struct UnderWay {
+    /// The segment that the file names afterwards.
+    segment: u64,
+    weight: usize,
+    since: Instant,
+    change: Option<(Arc<Keyspace>, KeyspaceChange)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyspaceChange {
+    Make,
+    Drop,
 }
 
 impl WriterThread {
-    /// Makes the writer. `readers` is a channel that ends when the last reader has ended.
     pub(crate) fn new(
-        file: Arc<StorageFile>,
+        parts: WriterParts,
         jobs: Receiver<WriteJob>,
-        readers: Receiver<()>,
-        clock: Clock,
-        time: Arc<SteadyTime>,
-        failed: Arc<watch::Sender<Option<FileFailure>>>,
+        log: Option<WriteLog>,
+        keyspaces: HashSet<KeyspaceName>,
+        size: usize,
     ) -> WriterThread {
+        let view = RowView::new(Arc::clone(&parts.file), Arc::clone(&parts.tables));
+        let pressure = Pressure::new(size, parts.clock.now());
+        let filed = log.as_ref().map_or(0, |log| log.position().segment);
         WriterThread {
-            file,
+            parts,
             jobs,
             waiting: WaitingJobs::default(),
-            readers,
-            clock,
-            time,
+            view,
+            log,
+            size,
             last_group: 0,
+            keyspaces,
+            filed,
+            under_way: None,
+            pressure,
             failing: None,
-            failed,
-            keeps_expired: false,
-            damaged: DamagedRows::default(),
-            log: None,
-            durable_commits: metrics::histogram!("istorage_redb_durable_commit_seconds"),
-            keyspaces: HashMap::new(),
         }
     }
 
-    /// Opens the file, and makes it if it does not exist. Returns the keyspaces that are to be
-    /// checked.
-    pub(crate) fn open(&mut self) -> Result<Vec<KeyspaceName>> {
-        let OpenedFile { contents, log, is_to_check } = self.file.open(self.clock.random())?;
-        self.keeps_expired = self.file.is_read_only();
-        self.adopt(contents, log);
-        Ok(if is_to_check { self.keyspaces.keys().cloned().collect() } else { Vec::new() })
-    }
-
-    /// Writes until the queue is closed and empty, then closes the file.
+    /// Writes until the queue is closed and empty, then brings all rows into the file.
     pub(crate) fn run(mut self) {
         while let Some(job) = self.next_job() {
+            self.note_filed();
             match job {
                 WriteJob::Write(first) => {
                     let group = self.gather(first);
                     self.write(group);
+                    self.freeze_if_full();
                 }
-                WriteJob::Create { keyspace, reply, place: _place } => {
-                    drop(reply.send(self.create(keyspace)));
+                WriteJob::Make { keyspace, reply, place: _place } => {
+                    drop(reply.send(self.change(keyspace, KeyspaceChange::Make)));
                 }
                 WriteJob::Drop { keyspace, reply, place: _place } => {
-                    drop(reply.send(self.drop_keyspace(&keyspace)));
+                    drop(reply.send(self.change(keyspace, KeyspaceChange::Drop)));
                 }
-                WriteJob::Recover => self.check_file(),
+                WriteJob::Backup { now, reply, place: _place } => {
+                    if let Err((failure, also)) = self.hand_over(Also::Backup { now, reply })
+                        && let Also::Backup { reply, .. } = also
+                    {
+                        drop(reply.send(Err(failure.into())));
+                    }
+                }
+                WriteJob::Check => {
+                    drop(self.settle());
+                    self.parts.desk.check();
+                }
+                WriteJob::Filed => {}
             }
-            // Expired rows are removed in small portions while no job waits.
-            while self.waiting.len() + self.jobs.len() == 0 && self.purge_in_own_transaction() {}
         }
-        self.close_in_order();
-        // `recv_blocking` ends with an error when the last reader has ended: no reader ever sends.
-        let _ = self.readers.recv_blocking();
-        self.file.close();
+        self.close();
     }
 
     /// Waits for a job. Returns `None` when the queue is closed and empty.
     fn next_job(&mut self) -> Option<WriteJob> {
         self.take_waiting();
-        self.waiting.next().or_else(|| self.jobs.recv_blocking().ok())
+        self.waiting.next().or_else(|| {
+            // An idle writer keeps no old pages of the file alive.
+            self.view.forget();
+            self.jobs.recv_blocking().ok()
+        })
     }
 
     /// Takes all jobs of the queue. The [places](crate::queue) bound their number.
@@ -142,10 +181,10 @@ impl WriterThread {
 
     /// Takes the requests to write together with `first`.
     fn gather(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
-        let end = self.clock.now() + GATHER_TIME;
+        let end = self.parts.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {
             let waiting = self.waiting.len() + self.jobs.len();
-            if waiting + 1 >= self.last_group || self.clock.now() >= end {
+            if waiting + 1 >= self.last_group || self.parts.clock.now() >= end {
                 break;
             }
             thread::yield_now();
@@ -156,46 +195,300 @@ impl WriterThread {
         group
     }
 
+    /// Writes the requests of a group, and answers them.
     fn write(&mut self, mut group: Vec<WriteRequest>) {
-        // Opening the file may take long, so it comes before `remove_unwritable` compares deadlines
-        // with the time. In the other order a request would pass `remove_unwritable`, its deadline
-        // would pass while the file is opened, and the late request would be written.
-        if !self.file.is_open() {
-            self.reopen();
+        // Waiting takes time, so it comes before the deadlines are compared with the time. In the
+        // other order a request would pass the comparison, its deadline would pass, and the late
+        // request would be written.
+        if let Err(failure) = self.wait_for_room(&group) {
+            return group
+                .into_iter()
+                .for_each(|request| request.answer(Err(failure.clone().into())));
         }
-        loop {
-            self.remove_unwritable(&mut group);
-            if group.is_empty() {
-                return;
-            }
-            match self.try_group(&mut group) {
-                Ok(()) => self.damaged.written(),
-                Err(Abort::Spoiled(at, error)) => group.remove(at).answer(Err(error)),
-                Err(Abort::Expiry(failure)) => self.keep_expired(&failure),
-                Err(Abort::Failed(failure)) => {
-                    self.recover(&failure);
-                    group.drain(..).for_each(|request| request.answer(Err(failure.clone().into())));
+        self.remove_late(&mut group);
+        // 1. Judge each request by the rows of the file, and of the requests before it.
+        let (mut rows, mut answers) = (MemTable::default(), Vec::with_capacity(group.len()));
+        for request in &group {
+            answers.push(self.judge(request, &rows).map(|(outcome, writes)| {
+                for (key, row) in writes {
+                    rows.set(&request.keyspace.name, key, row);
                 }
-            }
+                outcome
+            }));
         }
+        // 2. Bring all rows to the disk, and show them. If there are none, for example because each
+        // condition failed, nothing is to be done.
+        if !rows.is_empty()
+            && let Err(failure) = self.write_rows(rows)
+        {
+            // An answer may tell of rows of the group that are not there.
+            return group
+                .into_iter()
+                .for_each(|request| request.answer(Err(failure.clone().into())));
+        }
+        // 3. Answer.
+        group.into_iter().zip(answers).for_each(|(request, answer)| request.answer(answer));
     }
 
-    /// Takes out of the group the requests that must not be written.
-    ///
-    /// These are requests of callers that no longer wait, requests after their deadline, and
-    /// requests that write a damaged row.
-    fn remove_unwritable(&mut self, group: &mut Vec<WriteRequest>) {
-        let now = self.clock.now();
+    /// Takes out of the group the requests of callers that no longer wait, and those after their
+    /// deadline.
+    fn remove_late(&mut self, group: &mut Vec<WriteRequest>) {
+        let now = self.parts.clock.now();
         group.retain(|request| !request.reply.is_closed());
         for request in group.extract_if(.., |request| now >= request.deadline) {
             request.answer(Err(Error::unavailable(
                 "the deadline passed in the queue; nothing was written",
             )));
         }
-        for at in (0..group.len()).rev() {
-            if let Some(damage) = self.damaged.refuse(&group[at], now) {
-                group.remove(at).answer(Err(damage));
+    }
+
+    fn judge(&mut self, request: &WriteRequest, rows: &MemTable) -> Result<(Outcome, RowWrites)> {
+        let keyspace = &*request.keyspace;
+        if !self.keyspaces.contains(&keyspace.name) {
+            return Err(errors::no_keyspace(&keyspace.name));
+        }
+        let now = self.parts.time.now();
+        let view = &mut self.view;
+        Judge { keyspace, now }.judge(&request.batch, |key| match rows.get(&keyspace.name, key) {
+            Some(row) => Ok(row.clone()),
+            None => view.row(keyspace, key),
+        })
+    }
+
+    /// Brings rows to the log, and shows them.
+    fn write_rows(&mut self, rows: MemTable) -> std::result::Result<(), FileFailure> {
+        let effects = log::encode(&rows, self.parts.time.now(), self.filed);
+        self.append(&effects)?;
+        self.parts.tables.publish(rows);
+        Ok(())
+    }
+
+    fn append(&mut self, effects: &[u8]) -> std::result::Result<(), FileFailure> {
+        let Some(log) = &mut self.log else { return Err(self.parts.file.not_open()) };
+        let written = log.append(effects);
+        match &written {
+            Err(failure) => self.note_failure(failure),
+            Ok(()) => {
+                if let Some(since) = self.failing.take() {
+                    let failed_for = self.parts.clock.now() - since;
+                    let file = self.parts.file.path().display();
+                    tracing::warn!(%file, ?failed_for, "the log of the storage file works again: a write succeeded");
+                }
             }
+        }
+        written
+    }
+
+    /// Notes a failure of the log. Until the log is settled, nobody knows which rows there are.
+    fn note_failure(&mut self, failure: &FileFailure) {
+        let is_unsettled = self.log.as_ref().is_some_and(WriteLog::is_unsettled);
+        self.parts.tables.set_unsettled(is_unsettled);
+        if self.parts.file.has_failed_sync() {
+            self.parts.file.give_up(&self.parts.failed, failure);
+        } else if self.failing.is_none() {
+            self.failing = Some(self.parts.clock.now());
+            let file = self.parts.file.path().display();
+            tracing::error!(%file, error = %failure, "the log of the storage file failed");
+        }
+    }
+
+    /// Settles the log, if a write to it failed.
+    fn settle(&mut self) -> std::result::Result<(), FileFailure> {
+        let file = &self.parts.file;
+        if file.has_failed_sync() {
+            return Err(FileFailure::failed_sync(file.path()));
+        }
+        let Some(log) = &mut self.log else { return Err(file.not_open()) };
+        if log.is_unsettled() {
+            let settled = log.settle();
+            match &settled {
+                Ok(()) => self.parts.tables.set_unsettled(false),
+                Err(_) if file.has_failed_sync() => {
+                    file.give_up(&self.parts.failed, &FileFailure::failed_sync(file.path()));
+                }
+                Err(_) => {}
+            }
+            return settled;
+        }
+        Ok(())
+    }
+
+    /// Waits until the log and the tables have room for a group.
+    fn wait_for_room(&mut self, group: &[WriteRequest]) -> std::result::Result<(), FileFailure> {
+        self.settle()?;
+        if !self.parts.file.is_open() {
+            self.parts.desk.wait_for_check();
+        }
+        self.parts.file.check_in_place()?;
+        let is_in_place = self.log.as_ref().is_some_and(WriteLog::is_in_place);
+        // 1. A segment that was removed takes no writes, and neither does a keyspace of which nobody
+        // knows whether it is there.
+        let is_unknown = self.under_way.as_ref().is_some_and(|filing| filing.change.is_some());
+        if is_unknown {
+            let tried = self.wait_for_filer();
+            match self.parts.desk.take_also() {
+                Some(done) => self.note_change(&done),
+                None => tried?,
+            }
+        }
+        if !is_in_place {
+            self.hand_over(Also::Nothing).map_err(|(failure, _)| failure)?;
+            self.wait_for_filer()?;
+        }
+        // 2. At the bound the writer waits for the filer.
+        if self.is_at_bound() {
+            self.wait_for_filer()?;
+        }
+        if self.is_at_bound() {
+            self.begin_filing(Also::Nothing, None).map_err(|(failure, _)| failure)?;
+        }
+        // 3. Before that it is slowed, as the filer needs it. Leases are not.
+        if self.under_way.is_some() && !group.iter().any(|request| request.place.is_urgent) {
+            let bytes = group.iter().map(|request| bytes_of(&request.batch)).sum();
+            let (fill, now) = (self.fill(), self.parts.clock.now());
+            let delay = self.pressure.delay(bytes, fill, now);
+            if !delay.is_zero() {
+                self.parts.slowed.increment(1);
+                self.parts.desk.wait_within(delay);
+                self.note_filed();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the tables take no more rows.
+    fn is_at_bound(&self) -> bool {
+        self.fill() >= self.size * 5 / 2
+    }
+
+    /// How full the active table or its segment is, in bytes.
+    fn fill(&self) -> usize {
+        let logged = self.log.as_ref().map_or(0, |log| log.position().end as usize);
+        self.parts.tables.hold().weight().max(logged)
+    }
+
+    /// Begins the next segment if this one is full and the filer is free. If that fails, this
+    /// segment goes on.
+    fn freeze_if_full(&mut self) {
+        let fill = self.fill();
+        self.parts.table.set(fill as f64);
+        if fill < self.size || self.under_way.is_some() {
+            return;
+        }
+        if let Err((failure, _)) = self.begin_filing(Also::Nothing, None) {
+            self.note_failure(&failure);
+        }
+    }
+
+    /// Begins the next segment, and gives the table of this one to the filer when it is free.
+    fn hand_over(&mut self, also: Also) -> std::result::Result<(), (FileFailure, Also)> {
+        if let Err(failure) = self.settle().and_then(|()| self.wait_for_filer()) {
+            return Err((failure, also));
+        }
+        self.begin_filing(also, None)
+    }
+
+    fn begin_filing(
+        &mut self,
+        also: Also,
+        change: Option<(Arc<Keyspace>, KeyspaceChange)>,
+    ) -> std::result::Result<(), (FileFailure, Also)> {
+        let Some(log) = &mut self.log else { return Err((self.parts.file.not_open(), also)) };
+        if let Err(failure) = log.begin_next() {
+            return Err((failure, also));
+        }
+        let state = LogState { position: log.position(), is_closed: false };
+        let rows = self.parts.tables.freeze();
+        let (weight, since) = (rows.weight(), self.parts.clock.now());
+        self.under_way = Some(UnderWay { segment: state.position.segment, weight, since, change });
+        self.pressure.begin(since);
+        self.parts.desk.hand_over(Filing { rows, state, also });
+        Ok(())
+    }
+
+    /// Waits for one try of the filing that is under way.
+    fn wait_for_filer(&mut self) -> std::result::Result<(), FileFailure> {
+        let tried = self.parts.desk.wait_for_try();
+        self.note_filed();
+        tried
+    }
+
+    /// Forgets the frozen table when the file has its rows.
+    fn note_filed(&mut self) {
+        if self.parts.desk.is_pending() {
+            return;
+        }
+        if self.under_way.is_some()
+            && let Some(done) = self.parts.desk.take_also()
+        {
+            self.note_change(&done);
+        }
+        let Some(UnderWay { segment, weight, since, .. }) = self.under_way.take() else {
+            return;
+        };
+        self.filed = segment;
+        self.pressure.filed(weight, self.parts.clock.now() - since);
+        let table = self.parts.tables.unlink();
+        self.parts.desk.free(table);
+    }
+
+    /// Notes that the change of a keyspace is done, or was given up.
+    fn note_change(&mut self, done: &std::result::Result<(), FileFailure>) {
+        let change = self.under_way.as_mut().and_then(|under_way| under_way.change.take());
+        match (change, done) {
+            (Some((keyspace, KeyspaceChange::Make)), Ok(())) => {
+                self.keyspaces.insert(keyspace.name.clone());
+            }
+            (Some((keyspace, KeyspaceChange::Drop)), Ok(())) => {
+                self.keyspaces.remove(&keyspace.name);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes or drops a keyspace. All rows of the log are in the file afterwards, so no frame of
+    /// another keyspace with the same name is left.
+    fn change(&mut self, keyspace: Arc<Keyspace>, change: KeyspaceChange) -> Result<()> {
+        let settled = self.settle().and_then(|()| self.wait_for_filer());
+        settled.map_err(Error::from)?;
+        if self.keyspaces.contains(&keyspace.name) == (change == KeyspaceChange::Make) {
+            return Ok(());
+        }
+        let also = match change {
+            KeyspaceChange::Make => Also::Make(Arc::clone(&keyspace)),
+            KeyspaceChange::Drop => Also::Drop(Arc::clone(&keyspace)),
+        };
+        if let Err((failure, _)) = self.begin_filing(also, Some((keyspace, change))) {
+            self.note_failure(&failure);
+            return Err(failure.into());
+        }
+        match self.parts.desk.wait_for_also() {
+            Some(done) => {
+                self.note_change(&done);
+                done.map_err(Error::from)?;
+            }
+            // It is done, or given up, before the next write.
+            None => return Err(self.parts.file.not_open().with_unknown_outcome().into()),
+        }
+        self.note_filed();
+        // An older copy of the file, without the keyspace, is refused from now on.
+        let effects = log::encode(&MemTable::default(), self.parts.time.now(), self.filed);
+        Ok(self.append(&effects)?)
+    }
+
+    /// Brings all rows into the file, so that the file needs no log. Each part is tried once.
+    fn close(&mut self) {
+        let closed = self.settle().and_then(|()| self.wait_for_filer()).and_then(|()| {
+            let Some(log) = &self.log else { return Ok(()) };
+            let state = LogState { position: log.position(), is_closed: true };
+            let (rows, also) = (self.parts.tables.freeze(), Also::Nothing);
+            self.parts.desk.hand_over(Filing { rows, state, also });
+            self.parts.desk.wait_for_try()
+        });
+        self.parts.desk.end();
+        if let (Err(error), false) = (closed, self.parts.file.is_read_only()) {
+            let file = self.parts.file.path().display();
+            tracing::warn!(%file, %error, "storage file closed without a last commit: the next opening replays its log");
         }
     }
 }

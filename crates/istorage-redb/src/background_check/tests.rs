@@ -36,6 +36,9 @@ async fn crashed() -> (tempfile::TempDir, PathBuf) {
         value: Bytes::from(vec![n as u8; if n.is_multiple_of(5) { 300 << 10 } else { 10 }]),
     };
     storage.put_batch((0..ROWS).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+    // Another keyspace: the file has all rows of the log then.
+    let other = KeyspaceName::new("other").unwrap();
+    driver.create(&other, Instant::FAR_FUTURE).await.unwrap();
     let copy = folder.path().join("crashed.redb");
     for ending in ["", ".log-0", ".log-1"] {
         let named = |path: &Path| format!("{}{ending}", path.display());

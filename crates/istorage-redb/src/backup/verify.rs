@@ -7,7 +7,7 @@ use istorage::{Error, KeyspaceName, Result};
 
 use super::format::{BACKUP_FORMAT, END, KEYSPACE, MAGIC, ROW, damaged_backup};
 use crate::{
-    layout::{FORMAT, FileRow, Keyspace, WITHOUT_BANDS},
+    layout::{FORMAT, FileRow, Keyspace, WITHOUT_BANDS, WITHOUT_FILER},
     time::Moment,
 };
 
@@ -82,9 +82,10 @@ impl<R: Read> BackupReader<R> {
             return Err(Error::corrupt("the file is not a backup of a redb storage"));
         }
         // The rows of a file without bands are rows of this format, too.
-        for (what, known) in
-            [("backup", &[BACKUP_FORMAT][..]), ("storage file", &[WITHOUT_BANDS, FORMAT])]
-        {
+        for (what, known) in [
+            ("backup", &[BACKUP_FORMAT][..]),
+            ("storage file", &[WITHOUT_BANDS, WITHOUT_FILER, FORMAT]),
+        ] {
             let format = u32::from_be_bytes(reader.array()?);
             if !known.contains(&format) {
                 let formats = if known.len() == 1 { "format" } else { "formats" };
@@ -92,7 +93,7 @@ impl<R: Read> BackupReader<R> {
                 return Err(Error::corrupt(format!(
                     "the backup has the format {format} of a {what}, and this version reads only the {formats} {}: use the \
                      version that made the backup",
-                    known.join(" and ")
+                    known.join(", ")
                 )));
             }
         }

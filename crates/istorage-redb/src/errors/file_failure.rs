@@ -29,6 +29,24 @@ impl FileFailure {
         FileFailure::new(ErrorKind::Corrupt, message)
     }
 
+    /// The same failure of a write that may have been done.
+    pub(crate) fn with_unknown_outcome(self) -> FileFailure {
+        FileFailure { kind: ErrorKind::OutcomeUnknown, ..self }
+    }
+
+    /// The same failure of a write that was certainly not done.
+    pub(crate) fn with_known_outcome(self) -> FileFailure {
+        match self.is_unknown() {
+            true => FileFailure { kind: ErrorKind::Unavailable, ..self },
+            false => self,
+        }
+    }
+
+    /// Whether nobody knows if a write was done.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.kind == ErrorKind::OutcomeUnknown
+    }
+
     /// Whether a page is damaged, as opposed to a disk that failed.
     pub(crate) fn is_damage(&self) -> bool {
         self.kind == ErrorKind::Corrupt

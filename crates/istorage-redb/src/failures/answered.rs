@@ -1,20 +1,52 @@
-//! Writes that are answered because the log has them, while redb does not have them yet.
+//! Writes that are answered because the log has them, while the storage file does not have them yet.
 
 use std::fs;
 
 use super::*;
 
-/// Without a memory cache, redb needs the disk for each commit in memory.
-async fn node_without_cache() -> Node {
+/// A node with small tables, so that its storage file soon needs them.
+async fn small_node() -> Node {
     let (folder, switch) = (tempfile::tempdir().unwrap(), Switch::default());
-    let config = RedbConfig { cache_bytes: 0, ..RedbConfig::new(folder.path().join("node.redb")) };
-    Node::start_with(folder, switch, config).await
+    let config = RedbConfig::new(folder.path().join("node.redb"));
+    let sizes = LogSizes { segment: 16 << 10, growth: 4 << 10 };
+    Node::start_sized(folder, switch, config, sizes).await
+}
+
+fn row(n: u32) -> Key {
+    Key::new("p", n.to_be_bytes().to_vec())
+}
+
+impl Node {
+    async fn put_row(&self, n: u32) -> Result<()> {
+        self.storage.put(row(n), Bytes::from(vec![1; 700]), Instant::FAR_FUTURE).await
+    }
+
+    /// Writes rows until one is refused. Returns the number of rows, and the error.
+    async fn fill(&self, from: u32) -> (u32, istorage::Error) {
+        for n in from..from + 1_000 {
+            if let Err(error) = self.put_row(n).await {
+                return (n, error);
+            }
+        }
+        panic!("the tables have no bound");
+    }
+
+    async fn has_row(&self, n: u32) -> bool {
+        let there = self.storage.get(&row(n), Consistency::Plain, Instant::FAR_FUTURE).await;
+        there.unwrap().is_some()
+    }
+
+    async fn has_rows(&self, count: u32) {
+        for n in 0..count {
+            assert!(self.has_row(n).await, "row {n} of {count}");
+        }
+    }
 }
 
 /// A snapshot that began between the answer and the commit in memory was older than the write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_behind_an_answer_sees_the_write() {
-    let node = Node::start().await;
+    let node = small_node().await;
     for n in 0..3_000 {
         let value = Bytes::from(n.to_string());
         node.storage.put(key("row"), value.clone(), Instant::FAR_FUTURE).await.unwrap();
@@ -22,40 +54,121 @@ async fn a_read_behind_an_answer_sees_the_write() {
     }
 }
 
-/// The log has the write, so the file has it when it is opened again. Until then no read shows the
-/// file without it.
+/// The storage file fails, and its log does not: writes go on until the tables are full. Then they
+/// are refused, and all that was answered stays and can be read.
 #[tokio::test]
-async fn a_write_that_redb_fails_to_commit_in_memory_stays_answered() {
-    let node = node_without_cache().await;
-    node.switch.set(Disk::GoneAfterLogSync);
-    node.put("answered", "1").await.unwrap();
-    for error in [node.get("answered").await.map(drop), node.put("later", "1").await] {
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+async fn a_storage_file_that_fails_loses_no_answered_write_and_bounds_the_tables() {
+    for disk in [Disk::FileIsGone, Disk::Full] {
+        let mut node = small_node().await;
+        // Both files of the log get their space.
+        for n in 0..200 {
+            node.put_row(n).await.unwrap();
+        }
+        node.switch.set(disk);
+        let (rows, error) = node.fill(200).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{disk:?}: {error:?}");
+        assert!((201..320).contains(&rows), "{disk:?}: {rows} rows");
+        assert!(node.has_row(rows - 1).await, "{disk:?}: rows in memory can be read");
+        for _ in 0..3 {
+            assert!(node.put_row(rows).await.is_err(), "{disk:?}");
+        }
+        assert!(node.driver.failed().now_or_never().is_none(), "{disk:?}");
+        let errors = logs::of(&node.path).into_iter().filter(|line| line.starts_with("ERROR"));
+        assert!((1..=2).contains(&errors.count()), "{:?}", logs::of(&node.path));
+        node.switch.set(Disk::Works);
+        for n in rows..rows + 200 {
+            node.put_row(n).await.unwrap();
+        }
+        node.has_rows(rows + 200).await;
+        node.restart().await;
+        node.has_rows(rows + 200).await;
     }
-    node.switch.set(Disk::Works);
-    node.put("later", "1").await.unwrap();
-    assert_eq!(node.get("answered").await.unwrap(), Some(Bytes::from("1")));
 }
 
-/// The file stayed open, because it had no name when the commit failed. The next durable commit
-/// named a place after the frame of the answered write, so the write was lost.
+/// The same, and the node ends before the storage file works again. The next one repeats the rows of
+/// both segments from the log.
 #[tokio::test]
-async fn a_file_that_was_moved_when_the_commit_failed_keeps_answered_writes() {
-    let mut node = node_without_cache().await;
-    let elsewhere = node.folder.path().join("elsewhere");
-    node.switch.move_after_log_sync(&node.path, &elsewhere);
-    node.switch.set(Disk::PanicsAfterLogSync);
-    node.put("answered", "1").await.unwrap();
-    for error in [node.get("answered").await.map(drop), node.put("later", "1").await] {
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+async fn both_segments_are_repeated_after_a_crash() {
+    let mut node = small_node().await;
+    for n in 0..50 {
+        node.put_row(n).await.unwrap();
     }
-    fs::rename(&elsewhere, &node.path).unwrap();
-    // This write opens the file again, unless the read above has done so by now.
-    if let Err(error) = node.put("later", "1").await {
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
-        node.put("later", "1").await.unwrap();
+    node.switch.set(Disk::FileIsGone);
+    let (rows, _) = node.fill(50).await;
+    node.restart_on(Disk::Works).await;
+    node.has_rows(rows).await;
+    assert!(!node.has_row(rows).await, "a refused row");
+    for n in rows..rows + 100 {
+        node.put_row(n).await.unwrap();
     }
-    assert_eq!(node.get("answered").await.unwrap(), Some(Bytes::from("1")));
     node.restart().await;
-    assert_eq!(node.get("answered").await.unwrap(), Some(Bytes::from("1")));
+    node.has_rows(rows + 100).await;
+}
+
+/// A file without its name takes no writes, and an operator can bring it back.
+#[tokio::test]
+async fn a_file_that_was_moved_and_brought_back_has_all_answered_writes() {
+    let mut node = small_node().await;
+    let elsewhere = node.folder.path().join("elsewhere");
+    for n in 0..30 {
+        node.put_row(n).await.unwrap();
+    }
+    fs::rename(&node.path, &elsewhere).unwrap();
+    let error = node.put_row(30).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    node.has_rows(30).await;
+    fs::rename(&elsewhere, &node.path).unwrap();
+    for n in 30..100 {
+        node.put_row(n).await.unwrap();
+    }
+    node.restart().await;
+    node.has_rows(100).await;
+}
+
+/// A keyspace that was made later, by a filing that was tried again, would be there although its
+/// caller had the answer that nothing was done.
+#[tokio::test]
+async fn a_keyspace_that_was_refused_is_not_made_later() {
+    let node = small_node().await;
+    node.put("row", "1").await.unwrap();
+    let name = KeyspaceName::new("later").unwrap();
+    node.switch.set(Disk::FileIsGone);
+    let error = node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap_err();
+    let is_unknown = error.kind() == ErrorKind::OutcomeUnknown;
+    assert!(is_unknown || error.kind() == ErrorKind::Unavailable, "{error:?}");
+    node.switch.set(Disk::Works);
+    for n in 0..100 {
+        node.put_row(n).await.unwrap();
+    }
+    let is_there = node.driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_some();
+    assert!(is_unknown || !is_there, "it was refused");
+    node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    assert!(node.driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_some());
+}
+
+/// Waiting for the filer may take long. A request whose caller no longer waited, or whose deadline
+/// had passed, must not be written afterwards.
+#[tokio::test]
+async fn a_request_that_is_dropped_or_late_while_the_tables_are_full_is_never_written() {
+    let node = small_node().await;
+    node.switch.set(Disk::FileIsGone);
+    let (rows, _) = node.fill(0).await;
+    // The next write waits for a try of the filer, and that for its sync.
+    node.switch.set(Disk::StandsStill);
+    let deadline = node.now() + Duration::from_secs(5);
+    let mut dropped = Box::pin(node.put_row(rows));
+    assert!((&mut dropped).now_or_never().is_none());
+    let late = row(rows + 1);
+    let mut late = Box::pin(node.storage.put(late, Bytes::new(), deadline));
+    assert!((&mut late).now_or_never().is_none());
+    node.switch.wait_for_sync();
+    drop(dropped);
+    node.clock.advance(Duration::from_secs(60));
+    node.switch.set(Disk::Works);
+    late.await.unwrap_err();
+    node.put_row(rows + 2).await.unwrap();
+    for (n, is_there) in [(rows, false), (rows + 1, false), (rows + 2, true)] {
+        assert_eq!(node.has_row(n).await, is_there, "row {n}");
+    }
+    node.has_rows(rows).await;
 }

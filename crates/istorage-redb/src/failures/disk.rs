@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     io,
     ops::Bound,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
 };
 
@@ -31,11 +31,8 @@ pub(super) enum Disk {
     HidesThatItIsFull,
     /// Nothing works, not even opening a file.
     Gone,
-    /// The next sync of the log succeeds, and then the disk is gone.
-    GoneAfterLogSync,
-    /// The next sync of the log succeeds, and the next use of the file panics. Then the disk works.
-    PanicsAfterLogSync,
-    PanicsOnUse,
+    /// The storage file does not work, and its log does.
+    FileIsGone,
     /// A sync waits until the disk does something else.
     StandsStill,
     /// A file cannot get another name.
@@ -46,7 +43,8 @@ pub(super) enum Disk {
     OpensNoFolder,
     /// The sync of a folder fails.
     SyncsNoFolder,
-    /// The next sync panics, as redb does when it meets a damaged page. Then the disk works.
+    /// The next sync of the storage file panics, as redb does when it meets a damaged page. Then
+    /// the disk works.
     PanicsOnce,
 }
 
@@ -60,8 +58,6 @@ struct State {
     is_cached: bool,
     /// The byte that cannot be read.
     bad: Option<u64>,
-    /// The file that gets another name when the disk is gone or panics on use.
-    moved: Option<(PathBuf, PathBuf)>,
 }
 
 thread_local! {
@@ -87,33 +83,6 @@ impl Switch {
         self.0.0.lock().unwrap().bad = Some(byte);
     }
 
-    /// Moves a file after the sync of the log after which the disk fails.
-    pub(super) fn move_after_log_sync(&self, from: &Path, to: &Path) {
-        self.0.0.lock().unwrap().moved = Some((from.to_owned(), to.to_owned()));
-    }
-
-    fn after_log_sync(&self) -> io::Result<()> {
-        let mut state = self.0.0.lock().unwrap();
-        state.disk = match state.disk {
-            Disk::GoneAfterLogSync => Disk::Gone,
-            Disk::PanicsAfterLogSync => Disk::PanicsOnUse,
-            _ => return Ok(()),
-        };
-        match state.moved.take() {
-            Some((from, to)) => std::fs::rename(from, to),
-            None => Ok(()),
-        }
-    }
-
-    fn before_use(&self) {
-        let mut state = self.0.0.lock().unwrap();
-        if state.disk == Disk::PanicsOnUse {
-            state.disk = Disk::Works;
-            drop(state);
-            panic!("the disk panics");
-        }
-    }
-
     /// How often a file was opened.
     pub(super) fn opened(&self) -> usize {
         self.0.0.lock().unwrap().opened
@@ -131,7 +100,7 @@ impl Switch {
         }
     }
 
-    fn before_sync(&self) {
+    fn before_sync(&self, is_log: bool) {
         let mut state = self.0.0.lock().unwrap();
         state.syncs += 1;
         state.waiting += 1;
@@ -144,7 +113,7 @@ impl Switch {
             Disk::FailsToSyncAfter(left) => *left -= 1,
             _ => {}
         }
-        if state.disk == Disk::PanicsOnce {
+        if state.disk == Disk::PanicsOnce && !is_log {
             state.disk = Disk::Works;
             drop(state);
             panic!("the disk panics");
@@ -244,19 +213,26 @@ struct FailingFile {
 
 const GONE: (Disk, io::ErrorKind) = (Disk::Gone, io::ErrorKind::NotConnected);
 
+impl FailingFile {
+    fn fail_if_gone(&self) -> io::Result<()> {
+        self.switch.fail_if(&[GONE])?;
+        match self.is_log {
+            true => Ok(()),
+            false => self.switch.fail_if(&[(Disk::FileIsGone, io::ErrorKind::NotConnected)]),
+        }
+    }
+}
+
 impl StorageBackend for FailingFile {
     fn len(&self) -> io::Result<u64> {
-        self.switch.fail_if(&[GONE])?;
+        self.fail_if_gone()?;
         self.file.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        if !self.is_log {
-            self.switch.before_use();
-        }
         let is_cached = offset == 0 && self.switch.0.0.lock().unwrap().is_cached;
         if !is_cached {
-            self.switch.fail_if(&[GONE])?;
+            self.fail_if_gone()?;
         }
         let bad = self.switch.0.0.lock().unwrap().bad;
         if !self.is_log && bad.is_some_and(|bad| (offset..offset + out.len() as u64).contains(&bad))
@@ -267,7 +243,8 @@ impl StorageBackend for FailingFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.switch.fail_if(&[GONE, (Disk::Full, io::ErrorKind::StorageFull)])?;
+        self.fail_if_gone()?;
+        self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
         if self.switch.hides_full() {
             return Ok(());
         }
@@ -275,16 +252,13 @@ impl StorageBackend for FailingFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.switch.before_sync();
-        self.switch.fail_if(&[GONE, (Disk::FailsToSync, io::ErrorKind::Other)])?;
-        self.file.sync_data()?;
-        if self.is_log { self.switch.after_log_sync() } else { Ok(()) }
+        self.switch.before_sync(self.is_log);
+        self.fail_if_gone()?;
+        self.switch.fail_if(&[(Disk::FailsToSync, io::ErrorKind::Other)])?;
+        self.file.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        if !self.is_log {
-            self.switch.before_use();
-        }
         // A full disk still takes writes over the first page, and over the space of the log.
         let has_space = match self.is_log {
             true => offset + data.len() as u64 <= self.file.len()?,
@@ -296,7 +270,7 @@ impl StorageBackend for FailingFile {
                 return Ok(());
             }
         }
-        self.switch.fail_if(&[GONE])?;
+        self.fail_if_gone()?;
         self.file.write(offset, data)
     }
 

@@ -9,7 +9,7 @@ use crate::{
     errors::{self, FileFailure},
     layout::{
         self, FORMAT, Keyspace, MAGIC, META, META_FORMAT, META_LOG, META_MAGIC, META_TIME,
-        WITHOUT_BANDS, WITHOUT_LOG,
+        WITHOUT_BANDS, WITHOUT_FILER, WITHOUT_LOG,
     },
     log::LogState,
     time::Moment,
@@ -44,7 +44,7 @@ impl Contents {
             return Err(errors::foreign_file(path));
         }
         let format = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-        if ![FORMAT, WITHOUT_BANDS, WITHOUT_LOG].map(Some).contains(&format) {
+        if ![FORMAT, WITHOUT_FILER, WITHOUT_BANDS, WITHOUT_LOG].map(Some).contains(&format) {
             return Err(errors::other_format(path, format));
         }
         let damaged = |what| errors::damaged_file(path, format!("the {what} cannot be read"));
@@ -52,6 +52,10 @@ impl Contents {
             time.map(|bytes| layout::parse_time(&bytes).ok_or_else(|| damaged("time of the file")));
         let log =
             log.map(|bytes| LogState::parse(&bytes).ok_or_else(|| damaged("state of the log")));
+        // Without its name the state would be absent, and the log would not be read.
+        if log.is_none() && format == Some(FORMAT) {
+            return Err(damaged("state of the log"));
+        }
         let (keyspaces, time) = (keyspaces(database, path)?, time.transpose()?);
         // Each write of a row that expires also writes the time.
         if time.is_none() && keyspaces.values().any(Option::is_some) {
@@ -61,14 +65,14 @@ impl Contents {
     }
 }
 
-/// Makes an empty database a file of this driver.
+/// Makes an empty database a file of this driver, still without a log.
 pub(super) fn initialise(database: &Database) -> std::result::Result<(), redb::Error> {
     let mut txn = database.begin_write()?;
     txn.set_quick_repair(true);
     {
         let mut meta = txn.open_table(META)?;
         meta.insert(META_MAGIC, MAGIC)?;
-        meta.insert(META_FORMAT, &FORMAT.to_be_bytes()[..])?;
+        meta.insert(META_FORMAT, &WITHOUT_LOG.to_be_bytes()[..])?;
     }
     Ok(txn.commit()?)
 }

@@ -1,151 +1,88 @@
-//! The effects of a group on the tables of the file: what a frame of the log holds.
+//! The effects of a group of writes: what a frame of the log holds.
 //!
-//! An effect is a row or an entry as it is after the write, so a replay judges no condition and no
-//! time again. Effects are `[u8 kind][u32 length][bytes]`. The effect of a row that is put has a
-//! second length with its bytes. The effects after the name of a keyspace are in that keyspace.
+//! An effect is a row as it is after the write, so a replay judges no condition and no time again.
+//! Effects are `[u8 kind][u32 length][bytes]`. The effect of a row that is put has a second length
+//! with its bytes. The effects after the name of a keyspace are in that keyspace.
 
-use std::cell::RefCell;
-
+use bytes::Bytes;
 use istorage::{Error, KeyspaceName, Result};
-use redb::{StorageError, Table, WriteTransaction};
 
-use crate::{
-    errors::FileFailure,
-    layout::{Keyspace, META, META_TIME},
-};
+use crate::{layout, mem_table::MemTable, time::Moment};
 
 const KEYSPACE: u8 = 0;
 const ROW_PUT: u8 = 1;
 const ROW_REMOVED: u8 = 2;
+/// Former versions logged the index of the rows that expire. It follows from the rows.
 const EXPIRY_PUT: u8 = 3;
 const EXPIRY_REMOVED: u8 = 4;
 const TIME: u8 = 5;
+const FILED: u8 = 6;
 
-/// The effects of a transaction so far, in their order.
-#[derive(Debug, Default)]
-pub(crate) struct Effects(RefCell<Recorded>);
-
-#[derive(Debug, Default)]
-struct Recorded {
-    bytes: Vec<u8>,
-    keyspace: Option<KeyspaceName>,
+/// What a frame says besides its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameNotes {
+    /// The time of the file.
+    pub(crate) time: Option<Moment>,
+    /// The segment before which the storage file had all rows when the frame was written.
+    pub(crate) filed: Option<u64>,
 }
 
-impl Recorded {
-    fn add(&mut self, kind: u8, parts: &[&[u8]]) {
-        self.bytes.push(kind);
-        for part in parts {
-            // A part is at most as long as a request may be.
-            let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
-            self.bytes.extend_from_slice(&len.to_be_bytes());
-            self.bytes.extend_from_slice(part);
+/// The effects of some rows.
+pub(crate) fn encode(rows: &MemTable, time: Moment, filed: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(rows.weight());
+    add(&mut bytes, TIME, &[&layout::encode_time(time)]);
+    add(&mut bytes, FILED, &[&filed.to_be_bytes()]);
+    for (keyspace, rows) in rows.keyspaces() {
+        add(&mut bytes, KEYSPACE, &[keyspace.as_str().as_bytes()]);
+        for (key, row) in rows {
+            match row {
+                Some(row) => add(&mut bytes, ROW_PUT, &[key, row]),
+                None => add(&mut bytes, ROW_REMOVED, &[key]),
+            }
         }
     }
+    bytes
 }
 
-impl Effects {
-    fn add(&self, keyspace: &Keyspace, kind: u8, parts: &[&[u8]]) {
-        let mut recorded = self.0.borrow_mut();
-        if recorded.keyspace.as_ref() != Some(&keyspace.name) {
-            recorded.add(KEYSPACE, &[keyspace.name.as_str().as_bytes()]);
-            recorded.keyspace = Some(keyspace.name.clone());
-        }
-        recorded.add(kind, parts);
-    }
-
-    pub(crate) fn row_put(&self, keyspace: &Keyspace, key: &[u8], row: &[u8]) {
-        self.add(keyspace, ROW_PUT, &[key, row]);
-    }
-
-    pub(crate) fn row_removed(&self, keyspace: &Keyspace, key: &[u8]) {
-        self.add(keyspace, ROW_REMOVED, &[key]);
-    }
-
-    pub(crate) fn expiry_put(&self, keyspace: &Keyspace, entry: &[u8]) {
-        self.add(keyspace, EXPIRY_PUT, &[entry]);
-    }
-
-    pub(crate) fn expiry_removed(&self, keyspace: &Keyspace, entry: &[u8]) {
-        self.add(keyspace, EXPIRY_REMOVED, &[entry]);
-    }
-
-    pub(crate) fn time(&self, time: &[u8]) {
-        self.0.borrow_mut().add(TIME, &[time]);
-    }
-
-    /// The payload of a frame.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.0.into_inner().bytes
+fn add(bytes: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
+    bytes.push(kind);
+    for part in parts {
+        // A part is at most as long as a request may be.
+        let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&len.to_be_bytes());
+        bytes.extend_from_slice(part);
     }
 }
 
-/// Does the effects of a frame once more. Fails with `Corrupt` if the bytes are not effects.
-pub(super) fn apply(txn: &WriteTransaction, effects: &[u8]) -> Result<()> {
-    let mut rest = effects;
-    let mut tables = None;
+/// Adds the rows of a frame to a table. Fails with `Corrupt` if the bytes are not effects.
+pub(super) fn decode(effects: &[u8], rows: &mut MemTable) -> Result<FrameNotes> {
+    let (mut rest, mut keyspace, mut notes) = (effects, None, FrameNotes::default());
     while let Some((&kind, behind)) = rest.split_first() {
         rest = behind;
+        let first = take(&mut rest)?;
         match kind {
             KEYSPACE => {
-                let keyspace = keyspace(take(&mut rest)?)?;
-                // redb refuses to open a table that is open.
-                drop(tables.take());
-                tables = Some(KeyspaceTables::open(txn, &keyspace)?);
+                let name = std::str::from_utf8(first).map_err(|_| unknown())?;
+                keyspace = Some(KeyspaceName::new(name).map_err(|_| unknown())?);
             }
-            TIME => {
-                let time = take(&mut rest)?;
-                let written = txn
-                    .open_table(META)
-                    .map_err(FileFailure::from)?
-                    .insert(META_TIME, time)
-                    .map(drop);
-                written.map_err(FileFailure::from)?;
+            TIME => notes.time = Some(layout::parse_time(first).ok_or_else(unknown)?),
+            FILED => {
+                let segment = first.try_into().map_err(|_| unknown())?;
+                notes.filed = Some(u64::from_be_bytes(segment));
             }
-            kind => {
-                let tables = tables.as_mut().ok_or_else(unknown)?;
-                tables.apply(kind, &mut rest)?.map_err(FileFailure::from)?;
+            ROW_PUT | ROW_REMOVED => {
+                let keyspace = keyspace.as_ref().ok_or_else(unknown)?;
+                let row = match kind {
+                    ROW_PUT => Some(Bytes::copy_from_slice(take(&mut rest)?)),
+                    _ => None,
+                };
+                rows.set(keyspace, Bytes::copy_from_slice(first), row);
             }
+            EXPIRY_PUT | EXPIRY_REMOVED => {}
+            _ => return Err(unknown()),
         }
     }
-    Ok(())
-}
-
-/// The tables of a keyspace, in a transaction that does effects once more.
-struct KeyspaceTables<'t> {
-    rows: Table<'t, &'static [u8], &'static [u8]>,
-    expiry: Table<'t, &'static [u8], ()>,
-}
-
-impl<'t> KeyspaceTables<'t> {
-    fn open(
-        txn: &'t WriteTransaction,
-        keyspace: &Keyspace,
-    ) -> std::result::Result<KeyspaceTables<'t>, FileFailure> {
-        Ok(KeyspaceTables {
-            rows: txn.open_table(keyspace.rows())?,
-            expiry: txn.open_table(keyspace.expiry())?,
-        })
-    }
-
-    fn apply(
-        &mut self,
-        kind: u8,
-        rest: &mut &[u8],
-    ) -> Result<std::result::Result<(), StorageError>> {
-        let first = take(rest)?;
-        Ok(match kind {
-            ROW_PUT => self.rows.insert(first, take(rest)?).map(drop),
-            ROW_REMOVED => self.rows.remove(first).map(drop),
-            EXPIRY_PUT => self.expiry.insert(first, ()).map(drop),
-            EXPIRY_REMOVED => self.expiry.remove(first).map(drop),
-            _ => return Err(unknown()),
-        })
-    }
-}
-
-fn keyspace(name: &[u8]) -> Result<Keyspace> {
-    let name = std::str::from_utf8(name).map_err(|_| unknown())?;
-    Ok(Keyspace::new(KeyspaceName::new(name).map_err(|_| unknown())?))
+    Ok(notes)
 }
 
 /// Takes a length and as many bytes.
@@ -159,4 +96,62 @@ fn take<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8]> {
 
 fn unknown() -> Error {
     Error::corrupt("a frame of the log holds something else than effects")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> MemTable {
+        let mut rows = MemTable::default();
+        for (keyspace, key, row) in
+            [("one", "k", Some("row")), ("one", "l", None), ("two", "k", Some(""))]
+        {
+            let keyspace = KeyspaceName::new(keyspace).unwrap();
+            rows.set(&keyspace, Bytes::from(key), row.map(Bytes::from));
+        }
+        rows
+    }
+
+    fn listed(rows: &MemTable) -> Vec<String> {
+        rows.keyspaces().map(|(name, rows)| format!("{name} {rows:?}")).collect()
+    }
+
+    #[test]
+    fn effects_are_read_as_they_were_written() {
+        let bytes = encode(&rows(), Moment(5), 9);
+        let mut read = MemTable::default();
+        let notes = decode(&bytes, &mut read).unwrap();
+        assert_eq!(notes, FrameNotes { time: Some(Moment(5)), filed: Some(9) });
+        assert_eq!(listed(&read), listed(&rows()));
+        assert_eq!(decode(&[], &mut read).unwrap(), FrameNotes::default(), "a header");
+    }
+
+    #[test]
+    fn effects_that_are_cut_off_or_unknown_are_corrupt() {
+        let bytes = encode(&rows(), Moment(5), 9);
+        let mut cut_off = 0;
+        for len in 1..bytes.len() {
+            // Between two effects a cut is not noticed: the checksum of the frame notices it.
+            cut_off += usize::from(decode(&bytes[..len], &mut MemTable::default()).is_err());
+        }
+        assert!(cut_off > bytes.len() * 3 / 4);
+        assert!(decode(&[9, 0, 0, 0, 0], &mut MemTable::default()).is_err());
+        // A row without a keyspace.
+        assert!(decode(&[ROW_REMOVED, 0, 0, 0, 0], &mut MemTable::default()).is_err());
+    }
+
+    /// A log of the format before has the entries of an index, too.
+    #[test]
+    fn entries_of_an_index_are_left_out() {
+        let mut bytes = Vec::new();
+        add(&mut bytes, KEYSPACE, &[b"one"]);
+        for kind in [EXPIRY_REMOVED, EXPIRY_PUT] {
+            add(&mut bytes, kind, &[b"entry"]);
+        }
+        add(&mut bytes, ROW_REMOVED, &[b"k"]);
+        let mut read = MemTable::default();
+        decode(&bytes, &mut read).unwrap();
+        assert_eq!(listed(&read), ["one {b\"k\": None}"]);
+    }
 }

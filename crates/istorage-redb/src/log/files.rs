@@ -17,13 +17,11 @@ use crate::{
     errors::{self, FileFailure},
 };
 
-/// The sizes of a log.
+/// The sizes of a log and of its tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogSizes {
-    /// A segment takes no frame that would make it longer.
-    pub(crate) segment: u64,
-    /// Larger effects are not logged: their transaction is committed durably.
-    pub(crate) effects: usize,
+    /// When a segment has this many bytes, or its table this weight, the next one begins.
+    pub(crate) segment: usize,
     /// How many bytes a file grows by. The disk allocates all of them, so it cannot be full when a
     /// frame is written, and a sync writes nothing but the frame.
     pub(crate) growth: u64,
@@ -31,15 +29,8 @@ pub(crate) struct LogSizes {
 
 impl Default for LogSizes {
     fn default() -> LogSizes {
-        LogSizes { segment: 8 << 20, effects: 1 << 20, growth: 256 << 10 }
+        LogSizes { segment: 16 << 20, growth: 256 << 10 }
     }
-}
-
-/// A segment that holds its first frame, and that the file does not name yet.
-#[derive(Debug)]
-pub(super) struct NextSegment {
-    pub(super) file: LogFile,
-    pub(super) position: LogPosition,
 }
 
 /// The files of the log of one storage file.
@@ -73,7 +64,11 @@ impl LogFiles {
         LogFiles { disk, paths, sizes, has_failed_sync }
     }
 
-    pub(super) fn path(&self, segment: u64) -> &Path {
+    pub(crate) fn sizes(&self) -> LogSizes {
+        self.sizes
+    }
+
+    pub(crate) fn path(&self, segment: u64) -> &Path {
         &self.paths[(segment % 2) as usize]
     }
 
@@ -97,23 +92,20 @@ impl LogFiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unread(error)),
         };
-        // No file of this driver is longer.
-        let len = file.len().map_err(unread)?.min(self.sizes.segment + self.sizes.growth);
+        let len = file.len().map_err(unread)?;
         let mut bytes = vec![0; len as usize];
         file.read(0, &mut bytes).map_err(unread)?;
         Ok(Some(bytes))
     }
 
-    pub(super) fn has_room(&self, last: &LogPosition, effects: usize) -> bool {
-        let end = last.end + frame::frame_len(effects) as u64;
-        effects <= self.sizes.effects && end <= self.sizes.segment
-    }
-
-    /// Begins the segment after `last` with an empty frame. The frame and the name of its file are
-    /// on the disk afterwards.
-    pub(super) fn begin_segment(&self, last: &LogPosition) -> Result<NextSegment, FileFailure> {
+    /// Begins the segment after `last` with its header. The header and the name of its file are on
+    /// the disk afterwards.
+    pub(super) fn begin_segment(
+        &self,
+        last: &LogPosition,
+    ) -> Result<(LogFile, LogPosition), FileFailure> {
         let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
-        let (position, bytes) = frame::encode(&start, &[]);
+        let (position, header) = frame::encode(&start, &[]);
         let path = self.path(start.segment);
         let begin = || {
             let mode = match self.disk.path_kind(path)? {
@@ -122,7 +114,7 @@ impl LogFiles {
             };
             let file = self.disk.log(path, mode)?;
             self.grow(&file, position.end)?;
-            file.file.write(0, &bytes)?;
+            file.file.write(0, &header)?;
             self.sync(&file)?;
             // An earlier attempt may have made the file and failed before its name was on the disk.
             // A folder that cannot be opened is no failed sync.
@@ -131,7 +123,7 @@ impl LogFiles {
             Ok(file)
         };
         let file = begin().map_err(|error| self.failure("begin", path, error))?;
-        Ok(NextSegment { file, position })
+        Ok((file, position))
     }
 
     /// Gives the file of the segment space up to `end`.
@@ -165,31 +157,24 @@ impl LogFiles {
         Ok(true)
     }
 
-    /// Writes and syncs a frame after `last`. After an error the frame may or may not be in the
-    /// log.
-    pub(super) fn append(
+    /// Writes and syncs a frame after `last`. After an error a part of the frame may be in the log.
+    pub(super) fn write(
         &self,
         segment: &LogFile,
         last: &LogPosition,
         frame: &[u8],
     ) -> Result<(), FileFailure> {
         let written = segment.file.write(last.end, frame).and_then(|()| self.sync(segment));
-        written.map_err(|error| {
-            let (path, error) = (self.path(last.segment).display(), describe(&error));
-            let message = format!("the write to the log {path} failed: {error}");
-            FileFailure::new(ErrorKind::OutcomeUnknown, message)
-        })
+        written.map_err(|error| self.failure("write to", self.path(last.segment), error))
     }
 
-    /// Syncs the segment of a position, if its file exists.
-    pub(super) fn sync_segment(&self, last: &LogPosition) -> Result<(), FileFailure> {
-        let path = self.path(last.segment);
-        let synced = match self.disk.log(path, OpenMode::Existing) {
-            Ok(segment) => self.sync(&segment),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        };
-        synced.map_err(|error| self.failure("sync", path, error))
+    /// Makes sure that no frame is after `last`. The file has space there.
+    pub(super) fn erase(&self, segment: &LogFile, last: &LogPosition) -> Result<(), FileFailure> {
+        if self.has_failed_sync.load(Ordering::Acquire) {
+            let error = io::Error::other("a sync has failed");
+            return Err(self.failure("write to", self.path(last.segment), error));
+        }
+        self.write(segment, last, &[0; frame::SECTOR])
     }
 
     fn sync(&self, LogFile { file, .. }: &LogFile) -> io::Result<()> {
@@ -209,7 +194,7 @@ impl LogFiles {
         }
     }
 
-    /// A failure before anything of a group was written.
+    /// A failure of the log. Nothing of a group is in it.
     fn failure(&self, what: &str, path: &Path, error: io::Error) -> FileFailure {
         let message = format!("cannot {what} the log {}: {}", path.display(), describe(&error));
         FileFailure::new(ErrorKind::Unavailable, message)

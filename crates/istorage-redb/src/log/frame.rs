@@ -40,7 +40,7 @@ pub(super) fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8
     let len = frame_len(payload.len());
     let mut bytes = Vec::with_capacity(len);
     bytes.extend_from_slice(&MAGIC);
-    // A payload that is longer than a segment never becomes a frame.
+    // A payload is at most a little longer than the largest batch.
     bytes.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes());
     for number in [last.log, last.segment, last.number + 1] {
         bytes.extend_from_slice(&number.to_be_bytes());
@@ -82,12 +82,11 @@ pub(super) fn parse(segment: &[u8], at: usize, log: u64) -> Option<Frame> {
     Some(Frame { position, before: u32_at(head, 32)?, payload: start..start + payload })
 }
 
-/// Returns the latest segment in a file of a log that the storage file has named; `None` if it has
-/// named none. A second frame is written only when the storage file names its segment. Segments
-/// take turns in a file, so this frame may be of an earlier segment than the first one.
-pub(super) fn named_segment(file: &[u8], log: u64) -> Option<u64> {
-    let first = parse(file, 0, log)?;
-    Some(parse(file, first.position.end as usize, log)?.position.segment)
+/// Whether a file of a log has a frame after its header. Such a frame is written only when the
+/// storage file names a segment of the log.
+pub(super) fn has_two_frames(file: &[u8], log: u64) -> bool {
+    let header = parse(file, 0, log);
+    header.is_some_and(|header| parse(file, header.position.end as usize, log).is_some())
 }
 
 /// The number of the log in the first frame of a file.
@@ -123,16 +122,13 @@ mod tests {
         }
     }
 
-    /// The segments 3 and 5 are in the same file.
     #[test]
-    fn a_segment_is_named_if_it_has_a_second_frame() {
-        let begun = |segment| encode(&LogPosition { segment, end: 0, ..LAST }, &[]);
-        let (first, mut file) = begun(3);
-        assert_eq!(named_segment(&file, 7), None);
-        file.extend(encode(&first, &[]).1);
-        assert_eq!((named_segment(&file, 7), named_segment(&file, 8)), (Some(3), None));
-        file[..SECTOR].copy_from_slice(&begun(5).1);
-        assert_eq!((named_segment(&file, 7), log_of(&file)), (Some(3), Some(7)));
+    fn a_log_is_in_use_if_it_has_a_second_frame() {
+        let (header, mut file) = encode(&LogPosition { end: 0, ..LAST }, &[]);
+        assert!(!has_two_frames(&file, 7));
+        file.extend(encode(&header, &[]).1);
+        assert!(has_two_frames(&file, 7) && !has_two_frames(&file, 8));
+        assert_eq!(log_of(&file), Some(7));
     }
 
     #[test]

@@ -1,117 +1,118 @@
 //! The tail of the log: the frames that the storage file lacks after a crash.
 
-use std::ops::Range;
+use std::path::Path;
 
 use istorage::Result;
-use redb::Database;
 
 use super::{
-    LogFiles, LogPosition, LogState, commit_in_memory, effects,
-    frame::{self, SECTOR},
-    note,
+    LogFiles, LogPosition, LogState, effects,
+    frame::{self, Frame, SECTOR},
 };
-use crate::errors::{self, FileFailure};
+use crate::{errors, mem_table::MemTable, time::Moment};
 
-/// The least size of the effects that one transaction of a replay does.
-const REPLAY_BYTES: usize = 1 << 20;
-
-/// The frames after the state of a file, all intact.
+/// The rows after the place that a file names, from frames that are all intact.
 #[derive(Debug)]
 pub(crate) struct LogTail {
-    segment: Vec<u8>,
-    /// The place after each frame, and the place of its effects in the segment.
-    frames: Vec<(LogPosition, Range<usize>)>,
-    last: LogPosition,
+    pub(crate) rows: MemTable,
+    /// The time of the last frame that has one.
+    pub(crate) time: Option<Moment>,
+    /// The place after the last frame.
+    pub(crate) last: LogPosition,
 }
 
 impl LogTail {
+    /// The beginning of a new log. `log` is its number.
+    pub(crate) fn new(log: u64) -> LogTail {
+        LogTail { rows: MemTable::default(), time: None, last: LogPosition::new(log) }
+    }
+
     /// Reads the log of a file with this state.
     ///
     /// # Errors
-    /// `Corrupt` if the log does not have the frame that the state names, or if a frame is damaged
-    /// although a later one is intact. A crash may cut off the last frame of a log, which was not
-    /// acknowledged then. A damaged last frame looks the same, so it ends the log.
+    /// `Corrupt` if the log does not have the frame that the state names, if a frame is damaged
+    /// although a later one is intact, or if the log has been written beside a later state of the
+    /// file. A crash may cut off the last frame of a log, which was not acknowledged then. A damaged
+    /// last frame looks the same, so it ends the log.
     pub(crate) fn read(files: &LogFiles, state: &LogState) -> Result<LogTail> {
         let LogState { position: named, is_closed } = *state;
         let path = files.path(named.segment);
+        let mut tail = LogTail { rows: MemTable::default(), time: None, last: named };
         let segment = match files.read(named.segment)? {
             Some(segment) => segment,
-            None if is_closed => return Ok(LogTail::empty(named)),
+            None if is_closed => return Ok(tail),
             None => return Err(errors::missing_log(path)),
         };
         // The frames before the named one are in the file.
         let mut places = (0..segment.len().min(named.end as usize)).step_by(SECTOR);
         let is_named =
             |at| frame::parse(&segment, at, named.log).is_some_and(|frame| frame.position == named);
-        if !places.any(is_named) || is_newer(files, &named)? {
+        if places.any(is_named) {
+            tail.follow(files, &segment, named.end as usize, &named)?;
+        } else if !is_closed {
             return Err(errors::other_log(path));
         }
-        let (mut frames, mut last) = (Vec::new(), named);
-        while let Some(frame) = frame::parse(&segment, last.end as usize, named.log) {
-            let found = frame.position;
-            let follows = found.segment == last.segment
-                && found.number == last.number + 1
-                && frame.before == last.checksum;
-            if !follows {
-                break;
-            }
-            frames.push((found, frame.payload));
-            last = found;
+        // The next segment begins with a header that follows the last frame of this one.
+        let next = files.read(named.segment + 1)?.unwrap_or_default();
+        if let Some(header) = frame::parse(&next, 0, named.log)
+            && header.position.segment == named.segment + 1
+            && tail.is_next(&header)
+        {
+            tail.last = header.position;
+            tail.follow(files, &next, header.position.end as usize, &named)?;
         }
-        if let Some(later) = later_frame(&segment, &last) {
-            return Err(errors::damaged_log(path, last.end, later));
+        for (segment, file) in [(named.segment, &segment), (named.segment + 1, &next)] {
+            tail.refuse_later(files.path(segment), file, &named)?;
         }
-        Ok(LogTail { segment, frames, last })
+        Ok(tail)
     }
 
-    fn empty(last: LogPosition) -> LogTail {
-        LogTail { segment: Vec::new(), frames: Vec::new(), last }
-    }
-
-    /// The place after the last frame.
-    pub(crate) fn last(&self) -> LogPosition {
-        self.last
-    }
-
-    /// Does the effects of all frames, in memory only.
-    pub(crate) fn replay(&self, database: &Database) -> Result<()> {
-        let mut frames = self.frames.iter().peekable();
-        while frames.peek().is_some() {
-            let txn = database.begin_write().map_err(FileFailure::from)?;
-            let (mut bytes, mut last) = (0, None);
-            while bytes < REPLAY_BYTES
-                && let Some((position, effects)) = frames.next()
-            {
-                effects::apply(&txn, &self.segment[effects.clone()])?;
-                (bytes, last) = (bytes + effects.len(), Some(*position));
+    /// Takes the frames of the last segment from `at` on.
+    fn follow(
+        &mut self,
+        files: &LogFiles,
+        segment: &[u8],
+        mut at: usize,
+        named: &LogPosition,
+    ) -> Result<()> {
+        while let Some(frame) = frame::parse(segment, at, named.log)
+            && frame.position.segment == self.last.segment
+            && self.is_next(&frame)
+        {
+            let notes = effects::decode(&segment[frame.payload], &mut self.rows)?;
+            if notes.filed.is_some_and(|filed| filed > named.segment) {
+                return Err(errors::other_log(files.path(self.last.segment)));
             }
-            if let Some(last) = last {
-                note(&txn, last, false)?;
-            }
-            commit_in_memory(txn)?;
+            self.time = notes.time.or(self.time);
+            (self.last, at) = (frame.position, frame.position.end as usize);
         }
         Ok(())
     }
-}
 
-/// The place of an intact frame of the segment after its last frame. Such a frame was written after
-/// a frame that is no longer intact.
-fn later_frame(segment: &[u8], last: &LogPosition) -> Option<usize> {
-    let behind = (last.end as usize..segment.len()).step_by(SECTOR);
-    behind.into_iter().find(|at| {
-        frame::parse(segment, *at, last.log).is_some_and(|frame| {
-            let found = frame.position;
-            found.segment == last.segment && found.number > last.number
-        })
-    })
-}
+    /// Whether a frame was written just after the last one.
+    fn is_next(&self, frame: &Frame) -> bool {
+        frame.position.number == self.last.number + 1 && frame.before == self.last.checksum
+    }
 
-/// Whether a later storage file has named a segment after this one. A crash leaves at most the
-/// first frame of such a segment.
-fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
-    let next = files.read(named.segment + 1)?;
-    let later = next.and_then(|next| frame::named_segment(&next, named.log));
-    Ok(later.is_some_and(|later| later > named.segment))
+    /// Refuses a log with an intact frame after the last one. Such a frame was written after a
+    /// frame that is no longer intact, or beside a later state of the file.
+    ///
+    /// The header of the next segment is no such frame. After a sync that failed, a driver may read
+    /// a frame that only the memory of the system has, and begin a segment after it. If the power
+    /// fails before the file has the rows of this frame, the header is left without it. Nothing in
+    /// a segment without a second frame was acknowledged.
+    fn refuse_later(&self, path: &Path, file: &[u8], named: &LogPosition) -> Result<()> {
+        let found = |at: usize| Some((at, frame::parse(file, at, self.last.log)?.position));
+        let mut frames = (0..file.len()).step_by(SECTOR).filter_map(found);
+        let is_later = |at: usize, found: &LogPosition| {
+            let is_header = at == 0 && found.segment == self.last.segment + 1;
+            found.number > self.last.number && !is_header
+        };
+        match frames.find(|(at, found)| is_later(*at, found)) {
+            Some((_, later)) if later.segment > named.segment + 1 => Err(errors::other_log(path)),
+            Some((at, _)) => Err(errors::damaged_log(path, self.last.end, at)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Refuses the files of a log if a storage file has named one of their segments. The storage file
@@ -119,7 +120,7 @@ fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
 pub(crate) fn refuse_foreign(files: &LogFiles) -> Result<()> {
     for segment in [0, 1] {
         let is_named = |file: &Vec<u8>| {
-            frame::log_of(file).and_then(|log| frame::named_segment(file, log)).is_some()
+            frame::log_of(file).is_some_and(|log| frame::has_two_frames(file, log))
         };
         // After a crash the first frame of a new log may be there.
         if files.read(segment)?.as_ref().is_some_and(is_named) {

@@ -6,11 +6,11 @@
 use bytes::Bytes;
 use istorage::Result;
 
-use super::page::RowTable;
 use crate::{
     errors,
     layout::{self, Keyspace},
     search,
+    view::RowView,
 };
 
 /// A page ends after this many steps, or at this many bytes of keys.
@@ -27,7 +27,7 @@ pub(crate) struct PartitionPage {
 
 /// Reads the keys that begin with `prefix`, from the row with the key `from` on.
 pub(super) fn read(
-    table: &RowTable,
+    view: &mut RowView,
     keyspace: &Keyspace,
     prefix: &[u8],
     from: Vec<u8>,
@@ -35,15 +35,15 @@ pub(super) fn read(
     let (mut pkeys, mut bytes, mut next) = (Vec::new(), 0, Some(from));
     for _ in 0..PAGE_STEPS {
         let Some(from) = next.as_deref().filter(|_| bytes < PAGE_BYTES) else { break };
-        let failed = |error| {
-            errors::read_error(format!("{} and those after it", keyspace.row_name(from)), error)
-        };
-        let mut rows = search::rows_from(table, from).map_err(failed)?;
-        let Some((key, _)) = rows.next().map_err(failed)? else {
+        let Some((key, is_there)) = next_row(view, keyspace, from)? else {
             next = None;
             break;
         };
-        let pkey = layout::pkey(key.value()).ok_or_else(|| {
+        if !is_there {
+            next = Some([&key[..], &[0]].concat());
+            continue;
+        }
+        let pkey = layout::pkey(&key).ok_or_else(|| {
             errors::damaged_row(keyspace.row_name(from), "a page holds other rows")
         })?;
         if pkey.starts_with(prefix) {
@@ -53,6 +53,30 @@ pub(super) fn read(
         next = behind(pkey, prefix);
     }
     Ok(PartitionPage { pkeys, rest: next })
+}
+
+/// The key of the first row from `from` on, and whether the row is there: a row of the file may have
+/// been removed in memory.
+fn next_row(view: &mut RowView, keyspace: &Keyspace, from: &[u8]) -> Result<Option<(Bytes, bool)>> {
+    let in_memory = view.of_one_moment(|held| held.first_from(&keyspace.name, from))?;
+    let failed = |error| {
+        errors::read_error(format!("{} and those after it", keyspace.row_name(from)), error)
+    };
+    let in_file = {
+        let mut rows = search::rows_from(view.table(keyspace)?, from).map_err(failed)?;
+        let next = rows.next().map_err(failed)?;
+        next.map(|(key, _)| Bytes::copy_from_slice(key.value()))
+    };
+    match (in_file, in_memory) {
+        (Some(file), Some(memory)) if memory <= file => Ok(Some((memory, true))),
+        (None, Some(memory)) => Ok(Some((memory, true))),
+        (Some(file), _) => {
+            let known = view.of_one_moment(|held| held.get(&keyspace.name, &file).cloned())?;
+            let is_there = known.is_none_or(|row| row.is_some());
+            Ok(Some((file, is_there)))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 /// The first key of a row that can follow the partition `pkey`.

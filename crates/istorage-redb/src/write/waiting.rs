@@ -7,9 +7,9 @@ use crate::{
     request::{WriteJob, WriteRequest},
 };
 
-/// Limits of a group: a transaction that reached one of them takes no further request.
+/// Limits of a group: a frame that reached one of them takes no further request.
 const GROUP_REQUESTS: usize = 1_024;
-const GROUP_BYTES: usize = 16 << 20;
+const GROUP_BYTES: usize = 1 << 20;
 
 /// The jobs in the order of their work: first the urgent ones, each kind in order of arrival.
 #[derive(Debug, Default)]
@@ -134,7 +134,7 @@ mod tests {
     fn a_lease_is_written_with_small_requests_only() {
         assert_eq!(
             groups(&[LARGER, SMALL, LEASE, USUAL]),
-            [vec!["lease"], vec!["larger", "small", "usual"]]
+            [vec!["lease"], vec!["larger"], vec!["small", "usual"]]
         );
         assert_eq!(
             groups(&[SMALL, USUAL, USUAL, LEASE, LEASE]),
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn a_group_has_a_limit_in_bytes_and_ends_before_another_job() {
-        assert_eq!(groups(&[USUAL; 40]), [vec!["usual"; 28], vec!["usual"; 12]]);
+        assert_eq!(groups(&[USUAL; 3]), [vec!["usual"; 2], vec!["usual"; 1]]);
         let (places, mut waiting) = (QueuePlaces::new(), WaitingJobs::default());
         waiting.add(WriteJob::Write(request(SMALL, &places)));
-        waiting.add(WriteJob::Recover);
+        waiting.add(WriteJob::Check);
         waiting.add(WriteJob::Write(request(SMALL, &places)));
         let group = waiting.take_group(request(SMALL, &places));
         assert_eq!(names(&group), ["small", "small"]);
-        assert!(matches!(waiting.next(), Some(WriteJob::Recover)));
+        assert!(matches!(waiting.next(), Some(WriteJob::Check)));
     }
 }

@@ -144,7 +144,7 @@ async fn after_a_crash_the_effects_of_the_log_are_there_and_stay() {
     assert_eq!(closed.rows().await, [0, 1, 2, 3, 4, 5]);
 }
 
-/// Values that do not fit into a frame, and more values than fit into a segment.
+/// Large values, and more values than fit into a segment.
 #[tokio::test]
 async fn large_writes_and_full_segments_are_there_after_a_crash() {
     let node = Node::start().await;
@@ -157,8 +157,8 @@ async fn large_writes_and_full_segments_are_there_after_a_crash() {
     assert_eq!(crashed.rows().await, (0..33).collect::<Vec<_>>());
 }
 
-/// Making a keyspace is a durable commit, and so is a write that a segment has no room for. Between
-/// these, frames alone make writes durable.
+/// Making a keyspace is a durable commit, and so is the filing of a full segment. Between these,
+/// frames alone make writes durable.
 #[test]
 fn only_durable_commits_are_reported() {
     let recorder = DebuggingRecorder::new();
@@ -179,12 +179,13 @@ fn only_durable_commits_are_reported() {
                 node.put(row).await;
             }
             assert_eq!(durations().len(), 0, "frames were written");
-            for row in 5..15 {
+            for row in 5..25 {
                 node.put_value(row, Bytes::from(vec![1; 900 << 10])).await;
             }
+            drop(node.close().await);
             let reported = durations();
-            assert_eq!(reported.len(), 1, "a segment was full");
-            assert!(reported[0].0 > 0.0);
+            assert_eq!(reported.len(), 2, "a segment was full, and the file was closed");
+            assert!(reported.iter().all(|seconds| seconds.0 > 0.0));
         });
     });
 }
@@ -211,17 +212,31 @@ async fn a_log_of_another_file_is_refused() {
     refused(crashed, &["does not belong"]).await;
 }
 
-/// The later writes were committed durably, so the newer log had no effects of them.
+/// A keyspace was made later, in a commit of the file. The newer log had no rows that were written
+/// after it.
 #[tokio::test]
-async fn a_file_that_is_older_than_a_log_without_effects_is_refused() {
+async fn a_file_that_is_older_than_a_log_without_rows_is_refused() {
     let node = Node::start().await;
     node.put(1).await;
     let mixed = tempfile::tempdir().unwrap();
     copy_files(node.folder.path(), mixed.path(), &NAMES[..1]);
-    node.put_value(2, Bytes::from(vec![1; 3 << 20])).await;
+    let other = KeyspaceName::new("other").unwrap();
+    node.driver.create(&other, Instant::FAR_FUTURE).await.unwrap();
     let closed = node.close().await;
     copy_files(closed.path(), mixed.path(), &NAMES[1..]);
     refused(mixed, &["does not belong"]).await;
+}
+
+/// The file was copied before its log, so the log has all that the file lacks.
+#[tokio::test]
+async fn a_log_that_goes_on_behind_its_file_completes_the_file() {
+    let node = Node::start().await;
+    node.put(1).await;
+    let copy = tempfile::tempdir().unwrap();
+    copy_files(node.folder.path(), copy.path(), &NAMES[..1]);
+    node.put_value(2, Bytes::from(vec![1; 3 << 20])).await;
+    copy_files(node.folder.path(), copy.path(), &NAMES[1..]);
+    assert_eq!(Node::open(copy).await.unwrap().rows().await, [1, 2]);
 }
 
 /// Each head in the old part of the log had its checksum computed, over as many bytes as it named.
@@ -403,7 +418,7 @@ async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
     let puts = vec![Put { key: key(2), value: Bytes::new() }];
     storage.put_batch(puts, Instant::FAR_FUTURE).await.unwrap();
     driver.close().await;
-    assert_eq!(format(folder.path(), None), 4_u32.to_be_bytes());
+    assert_eq!(format(folder.path(), None), 5_u32.to_be_bytes());
     assert_eq!(Node::open(folder).await.unwrap().rows().await, [1, 2]);
 }
 
@@ -422,7 +437,7 @@ async fn a_file_of_the_format_before_the_bands_is_opened_and_gets_the_new_format
     driver.close().await;
     let txn = database().begin_write().unwrap();
     let format = txn.open_table(META).unwrap().get("format").unwrap().unwrap().value().to_vec();
-    assert_eq!(format, 4_u32.to_be_bytes());
+    assert_eq!(format, 5_u32.to_be_bytes());
     drop(txn);
     assert_eq!(Node::open(folder).await.unwrap().rows().await, [1]);
 }

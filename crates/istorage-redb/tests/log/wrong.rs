@@ -25,8 +25,8 @@ const HEAD: usize = 36;
 pub(crate) enum LogDefect {
     /// A write is answered before its frame is on the disk. A crash loses the last one.
     LastFrameLost,
-    /// An opening does the effects of the first frame only. Each segment begins with two empty
-    /// frames.
+    /// An opening does the effects of the first frame only. A segment begins with an empty frame, and
+    /// one more after a keyspace was made.
     OnlyFirstFrame,
     /// The checksums of frames are not compared.
     ChecksumIgnored,
@@ -134,7 +134,7 @@ const ALL: [Found; 12] = [
     (LogDefect::NothingRefused, super::a_log_of_another_file_is_refused, "it is refused"),
     (
         LogDefect::NothingRefused,
-        super::a_file_that_is_older_than_a_log_without_effects_is_refused,
+        super::a_file_that_is_older_than_a_log_without_rows_is_refused,
         "it is refused",
     ),
     (

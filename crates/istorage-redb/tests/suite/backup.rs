@@ -194,7 +194,7 @@ async fn every_damage_of_a_backup_is_found() {
     let longer = [&bytes[..], &[0]].concat();
     assert!(verify_backup(&longer[..]).unwrap_err().to_string().contains("follow"));
     // After the mark come the formats of the backup and of the file.
-    for (at, known) in [(19, "reads only the format 1:"), (23, "reads only the formats 3 and 4:")] {
+    for (at, known) in [(19, "reads only the format 1:"), (23, "reads only the formats 3, 4, 5:")] {
         let mut newer = bytes.clone();
         newer[at] = 9;
         let error = verify_backup(&newer[..]).unwrap_err().to_string();

@@ -180,7 +180,7 @@ async fn a_file_of_another_format_is_refused() {
     for (format, made_by) in [
         (1, "the format 1, but this version reads the formats 2 to"),
         (1, "an older version"),
-        (5, "a newer version"),
+        (6, "a newer version"),
     ] {
         write_format(&path, format);
         refused(&path, ErrorKind::Corrupt, made_by).await;

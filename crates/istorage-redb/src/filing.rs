@@ -1,0 +1,287 @@
+//! Writes the rows of a table into the storage file, and removes expired rows from it.
+//!
+//! Invariant: each row in the file that can expire has an entry in the index of its keyspace, with
+//! its moment of expiry, unless the index is damaged. The row that is replaced tells which entry to
+//! remove, so the index is kept here only.
+
+use std::{cell::Cell, time::Duration};
+
+use redb::{ReadableTable, Table, WriteTransaction};
+
+use crate::{
+    errors::FileFailure,
+    layout::{self, FORMAT, FileRow, Keyspace, META, META_FORMAT, META_LOG, META_TIME},
+    log::LogState,
+    mem_table::MemTable,
+    time::Moment,
+};
+
+/// How a transaction treats the indexes of the rows that expire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilingOptions<'t> {
+    /// Set while the transaction is at work on an index. If redb then meets a damaged page, only
+    /// the index is damaged.
+    pub(crate) is_at_index: &'t Cell<bool>,
+    /// Whether the indexes are kept up.
+    pub(crate) keeps_index: bool,
+}
+
+/// A durable transaction on the storage file.
+pub(crate) struct FilingTransaction<'t> {
+    txn: &'t WriteTransaction,
+    options: FilingOptions<'t>,
+}
+
+type ExpiryTable<'t> = Table<'t, &'static [u8], ()>;
+
+impl<'t> FilingTransaction<'t> {
+    pub(crate) fn new(txn: &'t WriteTransaction, options: &FilingOptions<'t>) -> Self {
+        FilingTransaction { txn, options: *options }
+    }
+
+    /// Writes all rows of a table. Its keyspaces must exist: redb would make a missing one.
+    pub(crate) fn write(&self, rows: &MemTable) -> Result<(), FileFailure> {
+        for (name, rows) in rows.keyspaces() {
+            let keyspace = Keyspace::new(name.clone());
+            let mut table = self.txn.open_table(keyspace.rows())?;
+            // Opened when it is needed, so rows without an expiry do not pay for it.
+            let mut index = None;
+            for (key, row) in rows {
+                let old = match row {
+                    Some(row) => table.insert(&key[..], &row[..])?,
+                    None => table.remove(&key[..])?,
+                };
+                let old = old.and_then(|old| expiry_of(key, old.value()));
+                let new = row.as_ref().and_then(|row| expiry_of(key, row));
+                if old == new || !self.options.keeps_index {
+                    continue;
+                }
+                self.options.is_at_index.set(true);
+                let index = match &mut index {
+                    Some(index) => index,
+                    closed => closed.insert(self.txn.open_table(keyspace.expiry())?),
+                };
+                if let Some(at) = old {
+                    index.remove(&layout::expiry_key(at, key)[..])?;
+                }
+                if let Some(at) = new {
+                    index.insert(&layout::expiry_key(at, key)[..], ())?;
+                }
+                self.options.is_at_index.set(false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes at most `limit` entries of expired rows, with their rows. Returns the number of
+    /// removed entries.
+    pub(crate) fn purge(
+        &self,
+        keyspace: &Keyspace,
+        now: Moment,
+        limit: usize,
+    ) -> Result<usize, FileFailure> {
+        self.options.is_at_index.set(true);
+        let mut index = self.txn.open_table(keyspace.expiry())?;
+        let due: Vec<Vec<u8>> = {
+            let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
+            let entries = index.range::<&[u8]>(..&end[..])?.take(limit);
+            let keys = entries.map(|entry| entry.map(|(key, _)| key.value().to_vec()));
+            keys.collect::<Result<_, _>>()?
+        };
+        let mut rows = self.txn.open_table(keyspace.rows())?;
+        for entry in &due {
+            // A damaged row stays, so that a reader of the row gets the error.
+            if let Ok((at, key)) = layout::parse_expiry_key(entry)
+                && rows.get(key)?.is_some_and(|row| expiry_of(key, row.value()) == Some(at))
+            {
+                rows.remove(key)?;
+            }
+            index.remove(&entry[..])?;
+        }
+        self.options.is_at_index.set(false);
+        Ok(due.len())
+    }
+
+    /// When the first row of a keyspace expires.
+    pub(crate) fn first_expiry(&self, keyspace: &Keyspace) -> Result<Option<Moment>, FileFailure> {
+        self.options.is_at_index.set(true);
+        let index: ExpiryTable<'_> = self.txn.open_table(keyspace.expiry())?;
+        let first = match index.first()? {
+            Some((key, _)) => layout::parse_expiry_key(key.value()).map(|(at, _)| Some(at)),
+            None => Ok(None),
+        };
+        let first = first.map_err(FileFailure::damaged)?;
+        self.options.is_at_index.set(false);
+        Ok(first)
+    }
+
+    pub(crate) fn make_keyspace(&self, keyspace: &Keyspace) -> Result<(), FileFailure> {
+        self.txn.open_table(keyspace.rows())?;
+        self.txn.open_table(keyspace.expiry())?;
+        Ok(())
+    }
+
+    pub(crate) fn drop_keyspace(&self, keyspace: &Keyspace) -> Result<(), FileFailure> {
+        self.txn.delete_table(keyspace.rows())?;
+        self.txn.delete_table(keyspace.expiry())?;
+        Ok(())
+    }
+}
+
+fn expiry_of(key: &[u8], row: &[u8]) -> Option<Moment> {
+    FileRow::parse(key, row).ok()?.kind.expires()
+}
+
+/// Commits a transaction so that it is on the disk, and so that redb opens the file at once after a
+/// crash. The file then has all rows up to a place of the log.
+///
+/// Quick repair makes the file open at once: without it, redb would first read the file from one
+/// end to the other. It costs a second sync for each commit, and a map of the free pages: 64 KiB
+/// for each GiB of the file. A single commit without it would break the promise, so every commit
+/// has it.
+pub(crate) fn commit(
+    mut txn: WriteTransaction,
+    state: LogState,
+    time: Moment,
+) -> Result<(), FileFailure> {
+    {
+        let mut meta = txn.open_table(META)?;
+        // An earlier version of this driver does not know the tables in memory, and must refuse the
+        // file.
+        meta.insert(META_FORMAT, &FORMAT.to_be_bytes()[..])?;
+        meta.insert(META_LOG, &state.encode()[..])?;
+        meta.insert(META_TIME, &layout::encode_time(time)[..])?;
+    }
+    txn.set_quick_repair(true);
+    txn.commit().map_err(|error| FileFailure::outcome_unknown(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use bytes::Bytes;
+    use istorage::KeyspaceName;
+    use redb::{Builder, Database, ReadableDatabase, backends::InMemoryBackend};
+
+    use super::*;
+    use crate::layout::FileRowKind;
+
+    fn keyspace() -> Keyspace {
+        Keyspace::new(KeyspaceName::new("tests").unwrap())
+    }
+
+    /// A file with one keyspace.
+    fn database() -> Database {
+        let database = Builder::new().create_with_backend(InMemoryBackend::new()).unwrap();
+        change(&database, true, |rows| rows.make_keyspace(&keyspace()).unwrap());
+        database
+    }
+
+    fn change<T>(
+        database: &Database,
+        keeps_index: bool,
+        change: impl FnOnce(&FilingTransaction<'_>) -> T,
+    ) -> T {
+        let (txn, is_at_index) = (database.begin_write().unwrap(), &Cell::new(false));
+        let changed =
+            change(&FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index }));
+        assert!(!is_at_index.get(), "it left the index");
+        txn.commit().unwrap();
+        changed
+    }
+
+    /// A row that expires at a moment, or never.
+    fn row(key: &str, expires: Option<u64>, value: &str) -> (Bytes, Option<Bytes>) {
+        let (expires, mut bytes) = (expires.map(Moment), Vec::new());
+        let kind = FileRowKind::Conditional { expires };
+        FileRow { kind, value: value.as_bytes() }.write(key.as_bytes(), &mut bytes);
+        (Bytes::copy_from_slice(key.as_bytes()), Some(bytes.into()))
+    }
+
+    fn table(rows: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> MemTable {
+        let mut table = MemTable::default();
+        for (key, row) in rows {
+            table.set(&keyspace().name, key, row);
+        }
+        table
+    }
+
+    /// The moments of expiry by the rows of a file, and by its index.
+    fn expiries(database: &Database) -> [BTreeSet<(u64, Vec<u8>)>; 2] {
+        let txn = database.begin_read().unwrap();
+        let rows = txn.open_table(keyspace().rows()).unwrap();
+        let by_rows = rows.iter().unwrap().filter_map(|row| {
+            let (key, row) = row.unwrap();
+            let at = expiry_of(key.value(), row.value())?;
+            Some((at.0, key.value().to_vec()))
+        });
+        let index = txn.open_table(keyspace().expiry()).unwrap();
+        let by_index = index.iter().unwrap().map(|entry| {
+            let entry = entry.unwrap().0.value().to_vec();
+            let (at, key) = layout::parse_expiry_key(&entry).unwrap();
+            (at.0, key.to_vec())
+        });
+        [by_rows.collect(), by_index.collect()]
+    }
+
+    #[test]
+    fn the_index_follows_each_change_of_a_row() {
+        let database = database();
+        let names = ["a", "b", "c"];
+        let states = [None, Some(None), Some(Some(5)), Some(Some(7))];
+        // From each state of a row to each other one.
+        for before in states {
+            for after in states {
+                let written = |state: Option<Option<u64>>, value: &str| {
+                    table(names.map(|name| match state {
+                        Some(expires) => row(name, expires, value),
+                        None => (Bytes::from(name), None),
+                    }))
+                };
+                for (state, value) in [(before, "before"), (after, "after")] {
+                    let rows = written(state, value);
+                    change(&database, true, |filing| filing.write(&rows).unwrap());
+                    let [by_rows, by_index] = expiries(&database);
+                    assert_eq!(by_rows, by_index, "{before:?} to {after:?}");
+                    assert_eq!(by_rows.len(), if state.flatten().is_some() { 3 } else { 0 });
+                }
+            }
+        }
+    }
+
+    /// A row was renewed while its former entry was due.
+    #[test]
+    fn only_rows_that_have_expired_are_removed() {
+        let database = database();
+        let rows = [row("due", Some(5), "1"), row("later", Some(6), "1"), row("never", None, "1")];
+        change(&database, true, |filing| filing.write(&table(rows)).unwrap());
+        let purged = |now, limit| {
+            change(&database, true, |filing| {
+                let removed = filing.purge(&keyspace(), Moment(now), limit).unwrap();
+                (removed, filing.first_expiry(&keyspace()).unwrap())
+            })
+        };
+        assert_eq!(purged(4, 9), (0, Some(Moment(5))));
+        assert_eq!(purged(5, 0), (0, Some(Moment(5))), "no more than the limit");
+        assert_eq!(purged(5, 9), (1, Some(Moment(6))));
+        let renewed = table([row("later", Some(9), "2")]);
+        change(&database, true, |filing| filing.write(&renewed).unwrap());
+        assert_eq!(purged(8, 9), (0, Some(Moment(9))));
+        assert_eq!(purged(9, 9), (1, None));
+        let left = database.begin_read().unwrap().open_table(keyspace().rows()).unwrap();
+        assert!(left.get(&b"never"[..]).unwrap().is_some());
+        assert!(left.get(&b"due"[..]).unwrap().is_none());
+    }
+
+    /// The index of a file is damaged: rows that expire are written without it.
+    #[test]
+    fn rows_are_written_without_the_index() {
+        let database = database();
+        let rows = table([row("a", Some(5), "1")]);
+        change(&database, false, |filing| filing.write(&rows).unwrap());
+        let [by_rows, by_index] = expiries(&database);
+        assert_eq!((by_rows.len(), by_index.len()), (1, 0));
+    }
+}

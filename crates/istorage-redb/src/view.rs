@@ -1,0 +1,167 @@
+//! The rows of one moment, from the [tables](crate::tables) in memory and a snapshot of the file.
+
+use std::sync::{Arc, RwLockReadGuard};
+
+use bytes::Bytes;
+use istorage::{Error, ErrorKind, KeyspaceName, Result};
+use redb::{ReadTransaction, TableError};
+
+use crate::{
+    errors::{self, FileFailure},
+    file::StorageFile,
+    layout::{Keyspace, META, META_LOG},
+    log::LogState,
+    mem_table::MemRow,
+    read::RowTable,
+    search,
+    tables::{Held, Tables},
+};
+
+/// A snapshot of the file.
+struct FileSnapshot {
+    txn: ReadTransaction,
+    /// The snapshot has all rows of the segments of the log before this one, and no others.
+    segment: u64,
+    tables: Vec<(KeyspaceName, RowTable)>,
+}
+
+impl FileSnapshot {
+    fn begin(file: &StorageFile) -> std::result::Result<FileSnapshot, FileFailure> {
+        let txn = file.begin_read()?;
+        let state = txn.open_table(META)?.get(META_LOG)?;
+        let state = state.and_then(|bytes| LogState::parse(bytes.value()));
+        let segment = state.map_or(0, |state| state.position.segment);
+        Ok(FileSnapshot { txn, segment, tables: Vec::new() })
+    }
+}
+
+/// The rows of a file for one thread. A snapshot is used for as long as it fits the tables.
+pub(crate) struct RowView {
+    file: Arc<StorageFile>,
+    tables: Arc<Tables>,
+    snapshot: Option<FileSnapshot>,
+}
+
+impl std::fmt::Debug for RowView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowView").finish_non_exhaustive()
+    }
+}
+
+impl RowView {
+    pub(crate) fn new(file: Arc<StorageFile>, tables: Arc<Tables>) -> RowView {
+        RowView { file, tables, snapshot: None }
+    }
+
+    /// Gives the snapshot back, so that the file can use its pages again.
+    pub(crate) fn forget(&mut self) {
+        self.snapshot = None;
+    }
+
+    /// Looks into the tables, and then into a snapshot that fits them. `look` returns what it found
+    /// in the tables; no call of the disk is made meanwhile.
+    pub(crate) fn of_one_moment<T>(&mut self, look: impl Fn(&Held) -> T) -> Result<T> {
+        loop {
+            if let Some(snapshot) = &self.snapshot {
+                let held = self.hold()?;
+                if held.fits(snapshot.segment) {
+                    return Ok(look(&held));
+                }
+            }
+            self.snapshot = Some(FileSnapshot::begin(&self.file)?);
+        }
+    }
+
+    /// Looks for rows in the tables. A snapshot that fits them has the other rows; none is begun if
+    /// the tables have all.
+    pub(crate) fn in_memory<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        keys: &[K],
+    ) -> Result<Vec<Option<MemRow>>> {
+        loop {
+            let held = self.hold()?;
+            let rows = keys.iter().map(|key| held.get(&keyspace.name, key.as_ref()).cloned());
+            let rows: Vec<_> = rows.collect();
+            let fits = self.snapshot.as_ref().is_some_and(|snapshot| held.fits(snapshot.segment));
+            if fits || rows.iter().all(Option::is_some) {
+                return Ok(rows);
+            }
+            drop(held);
+            self.snapshot = Some(FileSnapshot::begin(&self.file)?);
+        }
+    }
+
+    fn hold(&self) -> Result<RwLockReadGuard<'_, Held>> {
+        if self.file.has_failed_sync() {
+            return Err(FileFailure::failed_sync(self.file.path()).into());
+        }
+        let held = self.tables.hold();
+        match held.is_unsettled() {
+            true => Err(self.file.not_open().into()),
+            false => Ok(held),
+        }
+    }
+
+    /// The table of a keyspace in the present snapshot; `None` if there is no such keyspace.
+    pub(crate) fn find_table(&mut self, keyspace: &Keyspace) -> Result<Option<&RowTable>> {
+        let Some(snapshot) = &mut self.snapshot else { return Err(self.file.not_open().into()) };
+        let tables = &mut snapshot.tables;
+        let at = match tables.iter().position(|(name, _)| *name == keyspace.name) {
+            Some(at) => at,
+            None => {
+                let table = match snapshot.txn.open_table(keyspace.rows()) {
+                    Ok(table) => table,
+                    Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+                    Err(error) => return Err(FileFailure::from(error).into()),
+                };
+                tables.push((keyspace.name.clone(), table));
+                tables.len() - 1
+            }
+        };
+        Ok(Some(&tables[at].1))
+    }
+
+    /// The table of a keyspace in the present snapshot.
+    pub(crate) fn table(&mut self, keyspace: &Keyspace) -> Result<&RowTable> {
+        self.find_table(keyspace)?.ok_or_else(|| errors::no_keyspace(&keyspace.name))
+    }
+
+    /// The bytes of a row at this moment.
+    pub(crate) fn row(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
+        self.again(|view| match view.in_memory(keyspace, &[key])?.pop().flatten() {
+            Some(row) => Ok(row),
+            None => view.row_in_file(keyspace, key),
+        })
+    }
+
+    /// The bytes of a row in the present snapshot of the file.
+    pub(crate) fn row_in_file(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
+        let name = || keyspace.row_name(key);
+        let table = self.table(keyspace)?;
+        let found = errors::catch_page_error(|| {
+            let row = search::find(table, key).map_err(|error| errors::read_error(name(), error));
+            Ok(row?.map(|row| Bytes::copy_from_slice(row.value())))
+        });
+        found.unwrap_or_else(|page_error| Err(errors::damaged_row(name(), page_error)))
+    }
+
+    /// Reads, and reads once more with a new snapshot if the file is unavailable.
+    ///
+    /// Without the second try, a failure of the file would fail reads that have nothing to do with
+    /// it: a thread begins a snapshot; the filer meets an error and opens the file again; then every
+    /// read from the old snapshot fails.
+    pub(crate) fn again<T>(&mut self, read: impl Fn(&mut RowView) -> Result<T>) -> Result<T> {
+        match read(self) {
+            Err(error) if is_unavailable(&error) => {
+                self.snapshot = None;
+                read(self)
+            }
+            done => done,
+        }
+    }
+}
+
+pub(crate) fn is_unavailable(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unavailable
+}
