@@ -27,13 +27,15 @@ use crate::{
 /// # Durability
 /// Every acknowledged write is on the disk: in the file, or in its log `FILE.log-0` or
 /// `FILE.log-1`. A process that is killed loses nothing acknowledged. Afterwards the driver repeats
-/// the writes of the log, at most 8 MiB, and the file opens soon, however large it is.
+/// the writes of the log, which are bounded, and the file opens soon, however large it is.
 ///
-/// If a write to the log or a durable commit fails, the outcome of all its writes is unknown. If it
-/// fails before it has written any part of them, for example because the disk is full, they are
-/// `Unavailable`. The file is then closed and opened again. Until opening succeeds, every call is
-/// `Unavailable`. If redb fails to commit in memory the writes that the log has, they are
-/// acknowledged, and the file is opened again in the same way.
+/// If a write to the log fails before any part of it is there, for example because the disk is full,
+/// its writes are `Unavailable`. If a part may be there, it is removed before anything else is
+/// written or read; until that succeeds, the outcome of its writes is unknown, and every call is
+/// `Unavailable`.
+///
+/// If the storage file fails, it is closed and opened again. Its log takes writes meanwhile, until
+/// the tables in memory are full: then writes are `Unavailable`. Reads of rows in memory go on.
 ///
 /// If the file or its log was removed or replaced, the file stays open, so that an operator can
 /// bring it back. A file without its name takes no writes.
@@ -44,13 +46,12 @@ use crate::{
 ///
 /// # Metrics
 /// The histogram `istorage_redb_durable_commit_seconds` of the `metrics` facade has the durations
-/// of successful durable commits. There is one for each 8 MiB of the log, for each group of writes
-/// of more than 1 MiB, and for each keyspace that is made or dropped. There is also one after the
-/// file was opened again because a write failed, and one after the segment of the log was removed.
-/// The durable commits of opening and closing the driver are not counted. All other writes wait for
-/// a durable commit. The counter `istorage_redb_damaged_rows_total` counts the damage that the
-/// check of a file that was not closed in order has found. Install the recorder before opening the
-/// driver.
+/// of successful durable commits. There is one for each 16 MiB of the log, for each keyspace that is
+/// made or dropped, for each backup, and for the close. The gauge `istorage_redb_table_bytes` says
+/// how full the table is that the file does not have, and the counter
+/// `istorage_redb_slowed_groups_total` counts the groups of writes that were slowed, so that the
+/// file keeps up. The counter `istorage_redb_damaged_rows_total` counts the damage that the check of
+/// a file that was not closed in order has found. Install the recorder before opening the driver.
 ///
 /// # Damage
 /// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is
@@ -62,8 +63,9 @@ use crate::{
 /// the file can be read, every call is `Unavailable`.
 ///
 /// # Atomicity
-/// Every call is one transaction. A batch of puts, too, is written whole or not at all. All other
-/// writes wait for the transaction, so write a million rows in batches of some thousands.
+/// Every call is one frame of the log, or a part of one. A batch of puts, too, is written whole or
+/// not at all. All other writes wait for the frame, so write a million rows in batches of some
+/// thousands.
 ///
 /// # Expiry
 /// The file has a time of its own, which judges expiry. This time goes on with the monotonic clock
@@ -71,11 +73,12 @@ use crate::{
 /// before a write that it judged.
 ///
 /// So a wrong calendar expires nothing. While the file is closed, no row gets older. If the file
-/// was not closed in order, its time also goes back to the last write of a row that expires.
-/// Expired rows are absent at once. Later writes remove expired rows from the file.
+/// was not closed in order, its time also goes back to its last write. Expired rows are absent at
+/// once. They are removed from the file a moment later.
 ///
 /// # Backups
-/// A [backup](StorageDriver::backup) reads one snapshot of the file, and stops no writes. Until the
+/// A [backup](StorageDriver::backup) first brings all rows into the file, and then reads one
+/// snapshot of it. It stops no writes. Until the
 /// backup ends, the file keeps the pages of the snapshot, and grows by the pages that are written
 /// meanwhile. An [`OfflineBackup`](crate::OfflineBackup) copies a file that no driver has open,
 /// and [`restore`](crate::restore) makes a new file from a backup.

@@ -44,7 +44,7 @@ pub use backup::{BackupReport, OfflineBackup, restore, verify_backup};
 pub use check::{CheckReport, check};
 pub use config::RedbConfig;
 pub use driver::RedbDriver;
-pub use queue::WAITING_BYTES;
+pub use queue::{TABLES_BYTES, WAITING_BYTES};
 pub use storage::CAPABILITIES;
 
 // The types of these crates occur in the API.

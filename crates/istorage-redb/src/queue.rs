@@ -7,8 +7,8 @@
 //! - *urgent*: one small row under a condition. Leases are such rows. The writer takes urgent jobs
 //!   first.
 //! - *usual*: up to [`LARGE`] bytes.
-//! - *large*: more bytes. A transaction with such a job is committed durably, and all its jobs wait
-//!   for that. So only a few bytes of this kind are in the queue at a time.
+//! - *large*: more bytes. A frame with such a job takes the disk long, and all its jobs wait for
+//!   that. So only a few bytes of this kind are in the queue at a time.
 
 use std::sync::Arc;
 
@@ -18,11 +18,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The largest batch.
 pub(crate) const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
 
+/// The size of a segment of the log and of its table.
+pub(crate) const SEGMENT: usize = 16 << 20;
+
 /// The largest urgent job.
 const URGENT: usize = 4 << 10;
 /// The number of urgent jobs.
 const URGENT_JOBS: usize = 64;
-/// The largest usual job, which is also the largest frame of the log.
+/// The largest usual job.
 pub(crate) const LARGE: usize = 1 << 20;
 /// The number of usual jobs, if none of them has more than [`STEP`] bytes.
 const USUAL_JOBS: usize = 1_024;
@@ -30,6 +33,10 @@ const USUAL_JOBS: usize = 1_024;
 const STEP: usize = 64 << 10;
 /// The bytes of all large jobs. A job with more bytes waits until it is the only one.
 const LARGE_BYTES: usize = 16 << 20;
+
+/// The most bytes of the [tables](crate::tables) in memory: of both up to their bound, and of one
+/// batch that goes beyond it.
+pub const TABLES_BYTES: usize = 5 * SEGMENT + BATCH.bytes;
 
 /// The most bytes of all writes that wait.
 pub const WAITING_BYTES: usize = URGENT_JOBS * URGENT + USUAL_JOBS * STEP + BATCH.bytes;

@@ -71,8 +71,13 @@ const TEXTS: &[(&str, &str)] = &[
     ),
     (
         "istorage_redb_durable_commit_seconds",
-        "The time of durable commits of redb, during which all writes wait.",
+        "The time of durable commits of redb. Writes go on meanwhile.",
     ),
+    (
+        "istorage_redb_slowed_groups_total",
+        "Groups of writes that were slowed, so that the storage file of redb keeps up.",
+    ),
+    ("istorage_redb_table_bytes", "Rows in memory that the storage file of redb does not have."),
     (
         "istorage_rows_total",
         "Rows that were requested from the storage, returned or to be written.",

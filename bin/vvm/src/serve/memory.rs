@@ -25,7 +25,9 @@ pub(crate) fn most_memory(
     /// which is the least, and the table of the cache grows in steps.
     const CACHED_NUMBER: usize = 32;
     let cache = match target {
-        StorageTarget::Redb(config) => config.cache_bytes + istorage_redb::WAITING_BYTES,
+        StorageTarget::Redb(config) => {
+            config.cache_bytes + istorage_redb::TABLES_BYTES + istorage_redb::WAITING_BYTES
+        }
         StorageTarget::Mem | StorageTarget::Cassandra(_) | StorageTarget::DynamoDb(_) => 0,
     };
     let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());

@@ -15,6 +15,7 @@ use super::{frame, position::LogPosition};
 use crate::{
     disk::{Disk, LogFile, OpenMode, PathKind, folder_of},
     errors::{self, FileFailure},
+    queue::SEGMENT,
 };
 
 /// The sizes of a log and of its tables.
@@ -29,7 +30,7 @@ pub(crate) struct LogSizes {
 
 impl Default for LogSizes {
     fn default() -> LogSizes {
-        LogSizes { segment: 16 << 20, growth: 256 << 10 }
+        LogSizes { segment: SEGMENT, growth: 256 << 10 }
     }
 }
 
