@@ -189,8 +189,8 @@ impl Desk {
         work
     }
 
-    /// Notes the end of a try. A filing that failed is tried again. What was to be done together with
-    /// it is given up if it certainly was not done.
+    /// Notes the end of a try. A filing that failed is tried again. What was to be done together
+    /// with it is given up if it certainly was not done.
     pub(crate) fn tried(&self, mut again: Option<Filing>, failed: Option<FileFailure>) {
         let mut state = lock(&self.state);
         match (&mut again, &failed) {

@@ -29,9 +29,9 @@ use crate::{
 /// `FILE.log-1`. A process that is killed loses nothing acknowledged. Afterwards the driver repeats
 /// the writes of the log, which are bounded, and the file opens soon, however large it is.
 ///
-/// If a write to the log fails before any part of it is there, for example because the disk is full,
-/// its writes are `Unavailable`. If a part may be there, it is removed before anything else is
-/// written or read; until that succeeds, the outcome of its writes is unknown, and every call is
+/// If a write to the log fails before any part of it is there, for example because the disk is
+/// full, its writes are `Unavailable`. If a part may be there, it is removed before anything else
+/// is written or read; until that succeeds, the outcome of its writes is unknown, and every call is
 /// `Unavailable`.
 ///
 /// If the storage file fails, it is closed and opened again. Its log takes writes meanwhile, until
@@ -46,12 +46,13 @@ use crate::{
 ///
 /// # Metrics
 /// The histogram `istorage_redb_durable_commit_seconds` of the `metrics` facade has the durations
-/// of successful durable commits. There is one for each 16 MiB of the log, for each keyspace that is
-/// made or dropped, for each backup, and for the close. The gauge `istorage_redb_table_bytes` says
-/// how full the table is that the file does not have, and the counter
+/// of successful durable commits. There is one for each 16 MiB of the log, for each keyspace that
+/// is made or dropped, for each backup, and for the close. The gauge `istorage_redb_table_bytes`
+/// says how full the table is that the file does not have, and the counter
 /// `istorage_redb_slowed_groups_total` counts the groups of writes that were slowed, so that the
-/// file keeps up. The counter `istorage_redb_damaged_rows_total` counts the damage that the check of
-/// a file that was not closed in order has found. Install the recorder before opening the driver.
+/// file keeps up. The counter `istorage_redb_damaged_rows_total` counts the damage that the check
+/// of a file that was not closed in order has found. Install the recorder before opening the
+/// driver.
 ///
 /// # Damage
 /// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is

@@ -15,10 +15,7 @@ use bytes::Bytes;
 use istorage::{FoundRow, Range, Result};
 use tokio::sync::oneshot;
 
-pub(crate) use self::{
-    page::{Page, RowTable},
-    partitions::PartitionPage,
-};
+pub(crate) use self::{page::Page, partitions::PartitionPage};
 use crate::{
     backup::BackupRun,
     errors,

@@ -4,7 +4,7 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use istorage::{Error, ErrorKind, KeyspaceName, Result};
-use redb::{ReadTransaction, TableError};
+use redb::{ReadOnlyTable, ReadTransaction, TableError};
 
 use crate::{
     errors::{self, FileFailure},
@@ -12,10 +12,12 @@ use crate::{
     layout::{Keyspace, META, META_LOG},
     log::LogState,
     mem_table::MemRow,
-    read::RowTable,
     search,
     tables::{Held, Tables},
 };
+
+/// The rows of a keyspace in a snapshot.
+pub(crate) type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// A snapshot of the file.
 struct FileSnapshot {
@@ -149,8 +151,8 @@ impl RowView {
     /// Reads, and reads once more with a new snapshot if the file is unavailable.
     ///
     /// Without the second try, a failure of the file would fail reads that have nothing to do with
-    /// it: a thread begins a snapshot; the filer meets an error and opens the file again; then every
-    /// read from the old snapshot fails.
+    /// it: a thread begins a snapshot; the filer meets an error and opens the file again; then
+    /// every read from the old snapshot fails.
     pub(crate) fn again<T>(&mut self, read: impl Fn(&mut RowView) -> Result<T>) -> Result<T> {
         match read(self) {
             Err(error) if is_unavailable(&error) => {

@@ -6,8 +6,8 @@
 //! its rows are durable and shown, and no request is done twice.
 //!
 //! When the segment of the log is full, the writer begins the next one and gives the table to the
-//! [filer](crate::filer). It does not wait for the filer, unless the next table is far too large, or
-//! a keyspace is made or dropped.
+//! [filer](crate::filer). It does not wait for the filer, unless the next table is far too large,
+//! or a keyspace is made or dropped.
 
 mod pressure;
 mod waiting;
@@ -321,8 +321,8 @@ impl WriterThread {
         }
         self.parts.file.check_in_place()?;
         let is_in_place = self.log.as_ref().is_some_and(WriteLog::is_in_place);
-        // 1. A segment that was removed takes no writes, and neither does a keyspace of which nobody
-        // knows whether it is there.
+        // 1. A segment that was removed takes no writes, and neither does a keyspace of which
+        // nobody knows whether it is there.
         let is_unknown = self.under_way.as_ref().is_some_and(|filing| filing.change.is_some());
         if is_unknown {
             let tried = self.wait_for_filer();

@@ -1,4 +1,5 @@
-//! Writes that are answered because the log has them, while the storage file does not have them yet.
+//! Writes that are answered because the log has them, while the storage file does not have them
+//! yet.
 
 use std::fs;
 
@@ -85,8 +86,8 @@ async fn a_storage_file_that_fails_loses_no_answered_write_and_bounds_the_tables
     }
 }
 
-/// The same, and the node ends before the storage file works again. The next one repeats the rows of
-/// both segments from the log.
+/// The same, and the node ends before the storage file works again. The next one repeats the rows
+/// of both segments from the log.
 #[tokio::test]
 async fn both_segments_are_repeated_after_a_crash() {
     let mut node = small_node().await;

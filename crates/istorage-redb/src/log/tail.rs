@@ -31,8 +31,8 @@ impl LogTail {
     /// # Errors
     /// `Corrupt` if the log does not have the frame that the state names, if a frame is damaged
     /// although a later one is intact, or if the log has been written beside a later state of the
-    /// file. A crash may cut off the last frame of a log, which was not acknowledged then. A damaged
-    /// last frame looks the same, so it ends the log.
+    /// file. A crash may cut off the last frame of a log, which was not acknowledged then. A
+    /// damaged last frame looks the same, so it ends the log.
     pub(crate) fn read(files: &LogFiles, state: &LogState) -> Result<LogTail> {
         let LogState { position: named, is_closed } = *state;
         let path = files.path(named.segment);

@@ -4,7 +4,6 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use istorage::{ExpiringRow, Range, Result};
-use redb::ReadOnlyTable;
 
 use crate::{
     errors,
@@ -12,15 +11,13 @@ use crate::{
     mem_table::MemRow,
     search,
     time::Moment,
-    view::RowView,
+    view::{RowTable, RowView},
 };
 
 /// Limits of a page of a stream: a page ends with the row that reaches one of them. Expired rows
 /// count too.
 const PAGE_ROWS: usize = 1_000;
 const PAGE_BYTES: usize = 1 << 20;
-
-pub(crate) type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// A part of the rows of a range.
 #[derive(Debug)]

@@ -55,8 +55,8 @@ pub(super) fn read(
     Ok(PartitionPage { pkeys, rest: next })
 }
 
-/// The key of the first row from `from` on, and whether the row is there: a row of the file may have
-/// been removed in memory.
+/// The key of the first row from `from` on, and whether the row is there: a row of the file may
+/// have been removed in memory.
 fn next_row(view: &mut RowView, keyspace: &Keyspace, from: &[u8]) -> Result<Option<(Bytes, bool)>> {
     let in_memory = view.of_one_moment(|held| held.first_from(&keyspace.name, from))?;
     let failed = |error| {

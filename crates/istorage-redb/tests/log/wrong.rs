@@ -25,8 +25,8 @@ const HEAD: usize = 36;
 pub(crate) enum LogDefect {
     /// A write is answered before its frame is on the disk. A crash loses the last one.
     LastFrameLost,
-    /// An opening does the effects of the first frame only. A segment begins with an empty frame, and
-    /// one more after a keyspace was made.
+    /// An opening does the effects of the first frame only. A segment begins with an empty frame,
+    /// and one more after a keyspace was made.
     OnlyFirstFrame,
     /// The checksums of frames are not compared.
     ChecksumIgnored,
