@@ -103,30 +103,11 @@ impl RedbEngine {
             failed: Arc::clone(&failed),
             meters: EngineMeters::new(),
         };
-        let (filer_guard, closing_file) = (guard(), Arc::clone(&file));
+        let filer_guard = guard();
         let mut threads = vec![spawn("redb-writer", guard(), move || {
-            let (tables, to_check, writer, filer) = match opener.open() {
-                Ok(open) => (open.tables, open.to_check, open.writer, open.filer),
-                Err(error) => return drop(opened.send(Err(error))),
-            };
-            let filer = match spawn("redb-filer", filer_guard, move || filer.run()) {
-                Ok(filer) => filer,
-                Err(error) => return drop(opened.send(Err(error))),
-            };
-            // If the caller no longer waits for the result, the queue of writes has ended too, and
-            // `run` returns.
-            let _ = opened.send(Ok((tables, to_check)));
-            writer.run();
-            if filer.join().is_err() {
-                tracing::error!("the thread that writes the storage file panicked");
-            }
-            // `recv_blocking` ends with an error when the last reader has ended: no reader ever
-            // sends.
-            let _ = readers_ended.recv_blocking();
-            closing_file.close();
+            opener.run(opened, filer_guard, &readers_ended);
         })?];
-        let opened = opening.await.unwrap_or_else(|_| Err(stopped().into()));
-        let (tables, to_check) = opened?;
+        let (tables, to_check) = opening.await.unwrap_or_else(|_| Err(stopped().into()))?;
 
         for _ in 0..READERS {
             let reader = ReaderThread {
@@ -294,6 +275,35 @@ struct Opened {
 }
 
 impl Opener {
+    /// Opens the file, tells `opened` what the readers need, and writes until the queue has ended.
+    /// Closes the file when the last reader has ended, too.
+    fn run(
+        self,
+        opened: oneshot::Sender<Result<(Arc<Tables>, Vec<KeyspaceName>)>>,
+        filer_guard: ThreadGuard,
+        readers_ended: &Receiver<()>,
+    ) {
+        let file = Arc::clone(&self.file);
+        let started = self.open().and_then(|Opened { tables, to_check, writer, filer }| {
+            let filer = spawn("redb-filer", filer_guard, move || filer.run())?;
+            Ok((tables, to_check, writer, filer))
+        });
+        let (tables, to_check, writer, filer) = match started {
+            Ok(started) => started,
+            Err(error) => return drop(opened.send(Err(error))),
+        };
+        // If the caller no longer waits for the result, the queue of writes has ended too, and
+        // `WriterThread::run` returns.
+        let _ = opened.send(Ok((tables, to_check)));
+        writer.run();
+        if filer.join().is_err() {
+            tracing::error!("the thread that writes the storage file panicked");
+        }
+        // `recv_blocking` ends with an error when the last reader has ended: no reader ever sends.
+        let _ = readers_ended.recv_blocking();
+        file.close();
+    }
+
     /// Opens the file, and makes it if it does not exist.
     fn open(self) -> Result<Opened> {
         let Opener { file, desk, jobs, writes, clock, time, failed, meters } = self;

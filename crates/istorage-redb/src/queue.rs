@@ -34,8 +34,8 @@ const STEP: usize = 64 << 10;
 /// The bytes of all large jobs. A job with more bytes waits until it is the only one.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// The most bytes of the [tables](crate::tables) in memory: of both up to their bound, and of one
-/// batch that goes beyond it.
+/// The most bytes of the tables in memory: of both up to their bound, and of one batch that goes
+/// beyond it.
 pub const TABLES_BYTES: usize = 5 * SEGMENT + BATCH.bytes;
 
 /// The most bytes of all writes that wait.
