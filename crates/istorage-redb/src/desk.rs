@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 
 use crate::{
     backup::BackupRun, errors::FileFailure, layout::Keyspace, log::LogState, mem_table::MemTable,
-    time::Moment,
 };
 
 /// Rows that go into the storage file in one durable commit.
@@ -33,11 +32,8 @@ pub(crate) enum Also {
     Nothing,
     Make(Arc<Keyspace>),
     Drop(Arc<Keyspace>),
-    /// Takes the snapshot of a backup, which has the time `now`.
-    Backup {
-        now: Moment,
-        reply: oneshot::Sender<Result<BackupRun>>,
-    },
+    /// Takes the snapshot of a backup.
+    Backup(oneshot::Sender<Result<BackupRun>>),
 }
 
 /// What the filer does next.
@@ -75,8 +71,8 @@ struct DeskState {
     checks: u64,
     /// Whether the filer is to end, or has ended.
     has_ended: bool,
-    /// A table whose rows the storage file has. Freeing it takes long.
-    to_free: Option<Arc<MemTable>>,
+    /// How long the last filing took.
+    took: Duration,
 }
 
 impl Desk {
@@ -130,9 +126,9 @@ impl Desk {
         drop(self.changed.wait_timeout_while(state, most, is_pending));
     }
 
-    /// Gives away a table that nobody else needs.
-    pub(crate) fn free(&self, table: Option<Arc<MemTable>>) {
-        lock(&self.state).to_free = table;
+    /// How long the last filing took.
+    pub(crate) fn took(&self) -> Duration {
+        lock(&self.state).took
     }
 
     /// Asks the filer to look whether the file works.
@@ -174,41 +170,44 @@ impl Desk {
         let state = lock(&self.state);
         let waited = self.changed.wait_timeout_while(state, pause, has_nothing);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let freed = state.to_free.take();
-        let work = if state.has_ended {
-            None
-        } else if std::mem::take(&mut state.is_to_check) {
-            Some(FilerWork::Check)
-        } else {
-            state.is_urgent = false;
-            Some(state.filing.take().map_or(FilerWork::Idle, FilerWork::File))
-        };
-        drop(state);
-        // Other threads do not wait for this.
-        drop(freed);
-        work
+        if state.has_ended {
+            return None;
+        }
+        if std::mem::take(&mut state.is_to_check) {
+            return Some(FilerWork::Check);
+        }
+        state.is_urgent = false;
+        Some(state.filing.take().map_or(FilerWork::Idle, FilerWork::File))
     }
 
-    /// Notes the end of a try. A filing that failed is tried again. What was to be done together
-    /// with it is given up if it certainly was not done.
-    pub(crate) fn tried(&self, mut again: Option<Filing>, failed: Option<FileFailure>) {
+    /// Whether the filer has something else to do than to remove expired rows.
+    pub(crate) fn has_work(&self) -> bool {
+        let state = lock(&self.state);
+        state.filing.is_some() || state.is_to_check || state.has_ended
+    }
+
+    /// Notes that the filing is done.
+    pub(crate) fn done(&self, took: Duration) {
         let mut state = lock(&self.state);
-        match (&mut again, &failed) {
-            (Some(filing), Some(failure)) if !failure.is_unknown() => {
-                let also = std::mem::replace(&mut filing.also, Also::Nothing);
-                match also {
-                    Also::Nothing => {}
-                    Also::Backup { reply, .. } => drop(reply.send(Err(failure.clone().into()))),
-                    Also::Make(_) | Also::Drop(_) => state.also = Some(Err(failure.clone())),
-                }
+        // It may have been given up before.
+        state.also.get_or_insert(Ok(()));
+        (state.is_pending, state.failed, state.took) = (false, None, took);
+        state.tries += 1;
+        self.changed.notify_all();
+    }
+
+    /// Notes that a try has failed. The filing is tried again. What was to be done together with it
+    /// is given up if it certainly was not done.
+    pub(crate) fn failed(&self, mut filing: Filing, failure: FileFailure) {
+        let mut state = lock(&self.state);
+        if !failure.is_unknown() {
+            match std::mem::replace(&mut filing.also, Also::Nothing) {
+                Also::Nothing => {}
+                Also::Backup(reply) => drop(reply.send(Err(failure.clone().into()))),
+                Also::Make(_) | Also::Drop(_) => state.also = Some(Err(failure.clone())),
             }
-            // It may have been given up before.
-            (None, _) if state.also.is_none() => state.also = Some(Ok(())),
-            _ => {}
         }
-        state.is_pending = again.is_some();
-        state.filing = again;
-        state.failed = failed;
+        (state.filing, state.failed) = (Some(filing), Some(failure));
         state.tries += 1;
         self.changed.notify_all();
     }
@@ -224,10 +223,10 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::log::LogPosition;
+    use crate::log::{LogNeed, LogPosition};
 
     fn filing() -> Filing {
-        let state = LogState { position: LogPosition::new(1), is_closed: false };
+        let state = LogState { position: LogPosition::new(1), need: LogNeed::Needed };
         Filing { rows: Arc::default(), state, also: Also::Nothing }
     }
 
@@ -240,8 +239,10 @@ mod tests {
         loop {
             match desk.next(pause) {
                 Some(FilerWork::File(filing)) => {
-                    let again = failed.is_some().then_some(filing);
-                    return desk.tried(again, failed);
+                    return match failed {
+                        Some(failure) => desk.failed(filing, failure),
+                        None => desk.done(Duration::ZERO),
+                    };
                 }
                 Some(_) => {}
                 None => panic!("the desk has ended"),

@@ -34,8 +34,9 @@ use crate::{
 /// is written or read; until that succeeds, the outcome of its writes is unknown, and every call is
 /// `Unavailable`.
 ///
-/// If the storage file fails, it is closed and opened again. Its log takes writes meanwhile, until
-/// the tables in memory are full: then writes are `Unavailable`. Reads of rows in memory go on.
+/// If writing the storage file fails, it is closed and opened again. Its log takes writes meanwhile,
+/// until the tables in memory are full: then writes are `Unavailable`. While the file cannot be
+/// opened, only rows in memory can be read or written.
 ///
 /// If the file or its log was removed or replaced, the file stays open, so that an operator can
 /// bring it back. A file without its name takes no writes.
@@ -178,8 +179,7 @@ impl StorageDriver for RedbDriver {
     }
 
     async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {
-        let now = self.engine.now();
-        let begun = self.engine.ask_writer(|place, reply| WriteJob::Backup { now, place, reply });
+        let begun = self.engine.ask_writer(|place, reply| WriteJob::Backup { place, reply });
         let run = self.bounded(until, begun).await?;
         let engine = Arc::clone(&self.engine);
         let pieces = stream::try_unfold(run, move |run| {

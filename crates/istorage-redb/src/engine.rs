@@ -15,7 +15,7 @@ use std::{
     thread::{self, Builder, JoinHandle},
 };
 
-use async_channel::{Receiver, Sender, WeakSender, bounded};
+use async_channel::{Receiver, Sender, bounded};
 use base::locks::lock;
 use clock::{Clock, Instant};
 use istorage::{AtomicBatch, Error, ErrorKind, KeyspaceName, Outcome, Result};
@@ -29,6 +29,7 @@ use crate::{
     file::{OpenedFile, StorageFile},
     filer::FilerThread,
     layout::Keyspace,
+    log::WriteLog,
     queue::{MOST_JOBS, QueuePlace, QueuePlaces},
     read::{ReadJob, ReaderThread},
     request::{WriteJob, WriteRequest},
@@ -73,9 +74,8 @@ impl RedbEngine {
         let file = Arc::new(file);
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
-        // Each job has a place, except a `Check` of each reader and a `Filed`. So no sender waits
-        // here.
-        let (writes, write_jobs) = bounded(MOST_JOBS + READERS + 1);
+        // Each job has a place, except a `Check` of each reader. So no sender waits here.
+        let (writes, write_jobs) = bounded(MOST_JOBS + READERS);
         let write_places = QueuePlaces::new();
         // Nothing is sent through `alive` and `readers_alive`. Each of the two channels ends when
         // the last thread drops its sender.
@@ -97,7 +97,6 @@ impl RedbEngine {
             file: Arc::clone(&file),
             desk: Arc::clone(&desk),
             jobs: write_jobs.clone(),
-            writes: writes.downgrade(),
             clock: clock.clone(),
             time: Arc::clone(&time),
             failed: Arc::clone(&failed),
@@ -241,7 +240,6 @@ struct Opener {
     file: Arc<StorageFile>,
     desk: Arc<Desk>,
     jobs: Receiver<WriteJob>,
-    writes: WeakSender<WriteJob>,
     clock: Clock,
     time: Arc<SteadyTime>,
     failed: Arc<watch::Sender<Option<FileFailure>>>,
@@ -306,24 +304,28 @@ impl Opener {
 
     /// Opens the file, and makes it if it does not exist.
     fn open(self) -> Result<Opened> {
-        let Opener { file, desk, jobs, writes, clock, time, failed, meters } = self;
+        let Opener { file, desk, jobs, clock, time, failed, meters } = self;
         let opened = file.open(clock.random())?;
         let OpenedFile { contents, log, is_to_check, keeps_index } = opened;
         if let Some(seen) = contents.time {
             time.raise(seen);
         }
         let segment = contents.log.map_or(0, |state| state.position.segment);
-        let tables = Arc::new(Tables::new(segment));
+        let is_unsettled = log.as_ref().map(WriteLog::unsettled).unwrap_or_default();
+        let tables = Arc::new(Tables::new(segment, is_unsettled));
         let keyspaces: HashSet<_> = contents.keyspaces.keys().cloned().collect();
         let to_check = if is_to_check { keyspaces.iter().cloned().collect() } else { Vec::new() };
         let filer = FilerThread {
             file: Arc::clone(&file),
             desk: Arc::clone(&desk),
-            writer: writes,
+            tables: Arc::clone(&tables),
             clock: clock.clone(),
             time: Arc::clone(&time),
             failed: Arc::clone(&failed),
             state: contents.log,
+            next: None,
+            is_unknown: false,
+            not_opened: None,
             keyspaces: contents.keyspaces,
             keeps_index,
             failing: None,

@@ -83,6 +83,15 @@ pub(crate) fn other_log(log: &Path) -> Error {
     ))
 }
 
+/// The error for another file, or another state of the file, in the place of an open one.
+pub(crate) fn other_file(path: &Path) -> Error {
+    let path = path.display();
+    Error::corrupt(format!(
+        "the storage file {path} is not as this node left it: put that file back, or restart the node with the file and \
+         its log of one moment"
+    ))
+}
+
 /// The error for a log with a damaged frame that was acknowledged.
 pub(crate) fn damaged_log(log: &Path, at: u64, later: usize) -> Error {
     let log = log.display();

@@ -309,7 +309,7 @@ async fn a_panic_in_a_commit_loses_nothing() {
     let name = KeyspaceName::new("durable").unwrap();
     node.switch.set(Disk::PanicsOnce);
     let error = node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(node.driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_none());
     for row in ["a", "b"] {
         node.put(row, "1").await.unwrap();

@@ -28,7 +28,7 @@ use crate::{
     disk::{Disk, OpenDatabase, OpenMode, PathKind, folder_of},
     errors::{self, FileFailure},
     filing::{self, FilingOptions, FilingTransaction},
-    log::{LogFiles, LogSizes, LogState, LogTail, WriteLog, refuse_foreign},
+    log::{LogFiles, LogNeed, LogSizes, LogState, LogTail, WriteLog, refuse_foreign},
     mem_table::MemTable,
     time::Moment,
 };
@@ -114,7 +114,7 @@ impl StorageFile {
         // to check without a change that it is a file of this driver, and that its log is there.
         let (open, contents) = self.load(OpenMode::ReadOnly)?;
         self.tail(&contents)?;
-        let is_to_check = contents.log.is_some_and(|log| !log.is_closed);
+        let is_to_check = contents.log.is_some_and(|log| log.need != LogNeed::Closed);
         drop(open);
         let (open, contents, log, keeps_index) = self.load_to_write(unique)?;
         *write(&self.open) = Some(open);
@@ -171,7 +171,7 @@ impl StorageFile {
                 Err(page) => errors::unusable_file(self.path(), &page),
             };
             abandon(Some(open));
-            if !(keeps_index && is_at_index.get()) {
+            if !(keeps_index && is_at_index.get() && error.kind() == ErrorKind::Corrupt) {
                 return Err(error);
             }
             // The rows do not need the index.
@@ -191,19 +191,19 @@ impl StorageFile {
     ) -> Result<WriteLog> {
         let mut tail = self.tail(contents)?.unwrap_or_else(|| LogTail::new(unique));
         let time = contents.time.max(tail.time).unwrap_or(Moment(0));
-        let commit = |rows: &MemTable, position, is_closed| {
+        let commit = |rows: &MemTable, position, need| {
             let txn = database.begin_write()?;
             FilingTransaction::new(&txn, options).write(rows)?;
-            filing::commit(txn, LogState { position, is_closed }, time)
+            filing::commit(txn, LogState { position, need }, time)
         };
         let named = contents.log.map_or(0, |state| state.position.segment);
         if contents.log.is_some() && tail.last.segment > named {
             // Both files of the log are in use, and the next segment needs one of them. So the file
             // gets a state that needs no log.
-            commit(&std::mem::take(&mut tail.rows), tail.last, true)?;
+            commit(&std::mem::take(&mut tail.rows), tail.last, LogNeed::Repeated)?;
         }
         let log = WriteLog::begin(self.log.clone(), &tail.last)?;
-        commit(&tail.rows, log.position(), false)?;
+        commit(&tail.rows, log.position(), LogNeed::Needed)?;
         Ok(log)
     }
 
@@ -217,7 +217,7 @@ impl StorageFile {
             let (is_at_index, keeps_index) = (&Cell::new(false), false);
             FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index })
                 .write(&tail.rows)?;
-            let state = LogState { position: tail.last, is_closed: false };
+            let state = LogState { position: tail.last, need: LogNeed::Needed };
             filing::commit(txn, state, contents.time.max(tail.time).unwrap_or(Moment(0)))?;
             Contents::read(&open.database, self.path())
         });
@@ -285,8 +285,8 @@ impl StorageFile {
     }
 
     /// Closes the file and opens it again, as its last commit left it. Opening repairs everything
-    /// that a failure left. This never makes a new file.
-    pub(crate) fn reopen(&self) -> Result<Contents> {
+    /// that a failure left. This never makes a new file, and refuses one that `is_known` refuses.
+    pub(crate) fn reopen(&self, is_known: impl FnOnce(&Contents) -> bool) -> Result<Contents> {
         let mut open = write(&self.open);
         // The old handle must release its lock before the file can be opened.
         abandon(open.take());
@@ -297,6 +297,10 @@ impl StorageFile {
             true => self.load_to_read()?,
             false => self.load(OpenMode::Existing)?,
         };
+        if !is_known(&contents) {
+            abandon(Some(opened));
+            return Err(errors::other_file(self.path()));
+        }
         *open = Some(opened);
         Ok(contents)
     }

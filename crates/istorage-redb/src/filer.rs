@@ -9,7 +9,6 @@
 
 use std::{cell::Cell, collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use async_channel::WeakSender;
 use base::with_causes;
 use clock::{Clock, Instant};
 use istorage::KeyspaceName;
@@ -25,13 +24,14 @@ use crate::{
     filing::{self, FilingOptions, FilingTransaction},
     layout::Keyspace,
     log::LogState,
-    request::WriteJob,
+    tables::Tables,
     time::{Moment, SteadyTime},
 };
 
 /// How long the filer rests after a try that failed, and between two looks for expired rows.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The largest number of expired rows that one transaction removes.
+/// The largest number of expired rows that one transaction removes, unless it writes more rows:
+/// otherwise rows could come faster than they go.
 const PURGE: usize = 4_096;
 
 /// The state of the filer's thread.
@@ -39,14 +39,19 @@ const PURGE: usize = 4_096;
 pub(crate) struct FilerThread {
     pub(crate) file: Arc<StorageFile>,
     pub(crate) desk: Arc<Desk>,
-    /// Wakes the writer when a filing is done.
-    pub(crate) writer: WeakSender<WriteJob>,
+    pub(crate) tables: Arc<Tables>,
     pub(crate) clock: Clock,
     pub(crate) time: Arc<SteadyTime>,
     /// Set when the driver cannot go on.
     pub(crate) failed: Arc<watch::Sender<Option<FileFailure>>>,
     /// What the file names in the log.
     pub(crate) state: Option<LogState>,
+    /// What it names after the filing that is tried.
+    pub(crate) next: Option<LogState>,
+    /// Whether nobody knows if the file has that filing. The file tells when it is opened again.
+    pub(crate) is_unknown: bool,
+    /// Why the file could not be opened again, as the node log has it.
+    pub(crate) not_opened: Option<String>,
     /// Every keyspace, and when its first row expires.
     pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
     /// Whether expired rows are removed: not if the index of them is damaged, or the file is only
@@ -76,23 +81,24 @@ impl FilerThread {
     /// Tries once to bring a table into the file.
     fn file(&mut self, filing: Filing) {
         let started = self.clock.now();
+        self.next = Some(filing.state);
         let tried = self.try_filing(&filing).or_else(|failure| {
+            self.is_unknown |= failure.is_unknown();
             self.recover(&failure);
-            // The file tells whether it has the commit.
-            match self.state == Some(filing.state) {
-                true => Ok(()),
-                false if self.file.is_open() => Err(failure.with_known_outcome()),
-                false => Err(failure),
+            match (self.is_unknown, self.state == Some(filing.state)) {
+                (true, _) => Err(failure.with_unknown_outcome()),
+                (false, true) => Ok(()),
+                (false, false) => Err(failure.with_known_outcome()),
             }
         });
-        let failure = match tried {
+        match tried {
             Ok(()) => {
-                self.commits.record(self.clock.now() - started);
-                return self.note_commit(filing);
+                let took = self.clock.now() - started;
+                self.commits.record(took);
+                self.note_commit(filing, took);
             }
-            Err(failure) => failure,
-        };
-        self.desk.tried(Some(filing), Some(failure));
+            Err(failure) => self.desk.failed(filing, failure),
+        }
     }
 
     fn try_filing(&mut self, filing: &Filing) -> Result<(), FileFailure> {
@@ -128,13 +134,16 @@ impl FilerThread {
         let rows = FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index });
         rows.write(&filing.rows)?;
         let changed = filing.rows.keyspaces().map(|(name, _)| Keyspace::new(name.clone()));
-        let next = self.purge_in(&rows, changed.collect())?;
+        let portion = PURGE.max(filing.rows.len());
+        let next = self.purge_in(&rows, changed.collect(), portion)?;
         match &filing.also {
             Also::Make(keyspace) => rows.make_keyspace(keyspace)?,
             Also::Drop(keyspace) => rows.drop_keyspace(keyspace)?,
-            Also::Nothing | Also::Backup { .. } => {}
+            Also::Nothing | Also::Backup(_) => {}
         }
-        self.end(txn, filing.state, next)
+        self.end(txn, filing.state, next)?;
+        // A file that lost its name meanwhile may be replaced by one without these rows.
+        self.file.check_in_place().map_err(FileFailure::with_unknown_outcome)
     }
 
     /// Removes expired rows. Returns when the first row of each changed keyspace expires.
@@ -142,11 +151,12 @@ impl FilerThread {
         &self,
         rows: &FilingTransaction<'_>,
         mut changed: Vec<Keyspace>,
+        mut portion: usize,
     ) -> Result<Vec<(KeyspaceName, Option<Moment>)>, FileFailure> {
         if !self.keeps_index {
             return Ok(Vec::new());
         }
-        let (now, mut portion) = (self.time.now(), PURGE);
+        let now = self.time.now();
         for name in self.due(now) {
             if changed.iter().all(|keyspace| keyspace.name != *name) {
                 changed.push(Keyspace::new(name.clone()));
@@ -175,6 +185,7 @@ impl FilerThread {
         state: LogState,
         next: Vec<(KeyspaceName, Option<Moment>)>,
     ) -> Result<(), FileFailure> {
+        self.file.check_in_place()?;
         filing::commit(txn, state, self.time.now())?;
         self.state = Some(state);
         self.keyspaces.extend(next);
@@ -182,7 +193,8 @@ impl FilerThread {
     }
 
     /// Notes that the file has a filing.
-    fn note_commit(&mut self, filing: Filing) {
+    fn note_commit(&mut self, filing: Filing, took: Duration) {
+        self.is_unknown = false;
         if let Some(since) = self.failing.take() {
             let failed_for = self.clock.now() - since;
             let file = self.file.path().display();
@@ -191,37 +203,44 @@ impl FilerThread {
         match filing.also {
             Also::Make(keyspace) => drop(self.keyspaces.insert(keyspace.name.clone(), None)),
             Also::Drop(keyspace) => drop(self.keyspaces.remove(&keyspace.name)),
-            Also::Backup { now, reply } => drop(reply.send(BackupRun::begin(&self.file, now))),
+            Also::Backup(reply) => {
+                drop(reply.send(BackupRun::begin(&self.file, self.time.now())));
+            }
             Also::Nothing => {}
         }
-        self.desk.tried(None, None);
-        if let Some(writer) = self.writer.upgrade() {
-            // If the queue is full, the writer is awake.
-            let _ = writer.try_send(WriteJob::Filed);
+        // Freeing the rows takes long, so they are kept until the writer may go on.
+        let filed = self.tables.unlink();
+        self.desk.done(took);
+        drop((filed, filing.rows));
+    }
+
+    /// Removes expired rows in transactions of their own, until none is left or a filing waits.
+    fn purge(&mut self) {
+        while self.keeps_index
+            && self.file.is_open()
+            && self.due(self.time.now()).next().is_some()
+            && !self.desk.has_work()
+        {
+            let is_at_index = Cell::new(false);
+            match self.purge_once(&is_at_index) {
+                Ok(()) => {}
+                Err(failure) if failure.is_damage() && is_at_index.get() => {
+                    self.give_up_index(&failure);
+                }
+                Err(failure) => self.recover(&failure),
+            }
         }
     }
 
-    /// Removes expired rows in a transaction of its own, if there are any.
-    fn purge(&mut self) {
-        let (Some(state), true) = (self.state, self.keeps_index) else { return };
-        if self.failing.is_some() || self.due(self.time.now()).next().is_none() {
-            return;
-        }
-        let is_at_index = Cell::new(false);
-        let purged = self.catch(|filer| {
+    fn purge_once(&mut self, is_at_index: &Cell<bool>) -> Result<(), FileFailure> {
+        let Some(state) = self.state else { return Ok(()) };
+        self.catch(|filer| {
             let txn = filer.file.begin_write()?;
-            let options = FilingOptions { is_at_index: &is_at_index, keeps_index: true };
+            let options = FilingOptions { is_at_index, keeps_index: true };
             let rows = FilingTransaction::new(&txn, &options);
-            let next = filer.purge_in(&rows, Vec::new())?;
+            let next = filer.purge_in(&rows, Vec::new(), PURGE)?;
             filer.end(txn, state, next)
-        });
-        match purged {
-            Ok(()) => {}
-            Err(failure) if failure.is_damage() && is_at_index.get() => {
-                self.give_up_index(&failure);
-            }
-            Err(failure) => self.recover(&failure),
-        }
+        })
     }
 
     /// Stops removing expired rows. Readers do not see expired rows, whether the file has them or
@@ -260,21 +279,26 @@ impl FilerThread {
     }
 
     fn reopen(&mut self) {
-        let was_open = self.file.is_open();
-        match self.file.reopen() {
-            Ok(contents) => self.adopt(contents),
-            Err(error) if self.file.has_failed_sync() => self.fail_driver(&error),
-            Err(error) if was_open => {
-                let file = self.file.path().display();
-                tracing::error!(%file, error = with_causes(&error), "the storage file cannot be opened again; it is tried again");
+        // Another file may be under the name by now, or another state of this one. The tables in
+        // memory have what the file lacks only if it is as this filer left it.
+        let is_known = |contents: &Contents| {
+            contents.log == self.state || self.next.is_some() && contents.log == self.next
+        };
+        match self.file.reopen(is_known) {
+            Ok(contents) => {
+                (self.state, self.keyspaces) = (contents.log, contents.keyspaces);
+                (self.is_unknown, self.not_opened) = (false, None);
             }
-            Err(_) => {}
+            Err(error) if self.file.has_failed_sync() => self.fail_driver(&error),
+            Err(error) => {
+                let error = with_causes(&error);
+                if self.not_opened.as_ref() != Some(&error) {
+                    let file = self.file.path().display();
+                    tracing::error!(%file, error, "the storage file cannot be opened again; it is tried again");
+                    self.not_opened = Some(error);
+                }
+            }
         }
-    }
-
-    fn adopt(&mut self, contents: Contents) {
-        self.state = contents.log;
-        self.keyspaces = contents.keyspaces;
     }
 
     /// Ends the driver after a failed sync. The reason is reported and logged once.

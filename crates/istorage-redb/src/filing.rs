@@ -9,7 +9,7 @@ use std::{cell::Cell, time::Duration};
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use crate::{
-    errors::FileFailure,
+    errors::{self, FileFailure},
     layout::{self, FORMAT, FileRow, Keyspace, META, META_FORMAT, META_LOG, META_TIME},
     log::LogState,
     mem_table::MemTable,
@@ -154,7 +154,12 @@ pub(crate) fn commit(
         meta.insert(META_TIME, &layout::encode_time(time)[..])?;
     }
     txn.set_quick_repair(true);
-    txn.commit().map_err(|error| FileFailure::outcome_unknown(error.into()))
+    // redb may meet a damaged page after the commit is on the disk.
+    let committed = errors::catch_page_error(|| txn.commit());
+    committed.map_or_else(
+        |page_error| Err(FileFailure::damaged(page_error).with_unknown_outcome()),
+        |done| done.map_err(|error| FileFailure::outcome_unknown(error.into())),
+    )
 }
 
 #[cfg(test)]

@@ -33,9 +33,15 @@ mod tail;
 pub(crate) use self::{
     effects::encode,
     files::{LogFiles, LogSizes},
-    position::{LogPosition, LogState},
+    frame::FrameBytes,
+    position::{LogNeed, LogPosition, LogState},
     tail::{LogTail, refuse_foreign},
 };
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use crate::{disk::LogFile, errors::FileFailure};
 
 /// The log of an open file, for the one writer.
@@ -45,18 +51,19 @@ pub(crate) struct WriteLog {
     segment: LogFile,
     position: LogPosition,
     /// Whether the place after the last frame may have a frame that was not acknowledged.
-    is_unsettled: bool,
+    is_unsettled: Arc<AtomicBool>,
 }
 
 impl WriteLog {
     /// Begins the segment after `last`.
     pub(crate) fn begin(files: LogFiles, last: &LogPosition) -> Result<WriteLog, FileFailure> {
         let (segment, position) = files.begin_segment(last)?;
-        Ok(WriteLog { files, segment, position, is_unsettled: false })
+        Ok(WriteLog { files, segment, position, is_unsettled: Arc::default() })
     }
 
     /// Begins the next segment. The storage file must name the present one.
     pub(crate) fn begin_next(&mut self) -> Result<(), FileFailure> {
+        self.settle()?;
         let (segment, position) = self.files.begin_segment(&self.position)?;
         (self.segment, self.position) = (segment, position);
         Ok(())
@@ -67,17 +74,18 @@ impl WriteLog {
         self.position
     }
 
-    /// Brings effects to the disk.
+    /// Brings [effects](encode) to the disk.
     ///
     /// # Errors
     /// `Unavailable` if nothing of them is in the log, and `OutcomeUnknown` if nobody knows: then
     /// the log must be [settled](Self::settle) first.
-    pub(crate) fn append(&mut self, effects: &[u8]) -> Result<(), FileFailure> {
-        let (position, frame) = frame::encode(&self.position, effects);
+    pub(crate) fn append(&mut self, effects: FrameBytes) -> Result<(), FileFailure> {
+        self.settle()?;
+        let (position, frame) = effects.finish(&self.position);
         // A full disk is found here, before anything is written.
         self.files.allocate(&self.segment, &self.position, position.end)?;
         self.files.write(&self.segment, &self.position, &frame).or_else(|failure| {
-            self.is_unsettled = true;
+            self.is_unsettled.store(true, Ordering::Release);
             // What cannot be settled now is unknown.
             self.settle().map_err(|_| failure.clone().with_unknown_outcome())?;
             Err(failure)
@@ -88,15 +96,20 @@ impl WriteLog {
 
     /// Removes the frame whose write failed, if there may be one.
     pub(crate) fn settle(&mut self) -> Result<(), FileFailure> {
-        if self.is_unsettled {
+        if self.is_unsettled() {
             self.files.erase(&self.segment, &self.position)?;
-            self.is_unsettled = false;
+            self.is_unsettled.store(false, Ordering::Release);
         }
         Ok(())
     }
 
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.is_unsettled
+    fn is_unsettled(&self) -> bool {
+        self.is_unsettled.load(Ordering::Acquire)
+    }
+
+    /// Becomes true while nobody knows which rows the log has.
+    pub(crate) fn unsettled(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_unsettled)
     }
 
     /// Whether the present segment is still found under its name.

@@ -9,7 +9,7 @@ use istorage::KeyspaceName;
 pub(crate) type MemRow = Option<Bytes>;
 
 /// The approximate number of bytes that a row takes in memory besides its key and its own bytes.
-const OVERHEAD: usize = 128;
+pub(crate) const ROW_OVERHEAD: usize = 128;
 /// The least weight of a row.
 const LEAST: usize = 256;
 
@@ -27,18 +27,19 @@ impl MemTable {
             Some(rows) => rows,
             None => self.keyspaces.entry(keyspace.clone()).or_default(),
         };
-        let added = weight(&key, &row);
-        let key_len = key.len();
-        let replaced = rows.insert(key, row);
-        let removed = replaced.map_or(0, |row| weight_of(key_len, &row));
-        self.weight = self.weight + added - removed;
+        self.weight = insert(rows, self.weight, key, row);
     }
 
     /// Writes all rows of another table.
     pub(crate) fn absorb(&mut self, later: MemTable) {
-        for (keyspace, rows) in later.keyspaces {
-            for (key, row) in rows {
-                self.set(&keyspace, key, row);
+        if self.is_empty() {
+            *self = later;
+            return;
+        }
+        for (keyspace, later) in later.keyspaces {
+            let rows = self.keyspaces.entry(keyspace).or_default();
+            for (key, row) in later {
+                self.weight = insert(rows, self.weight, key, row);
             }
         }
     }
@@ -76,12 +77,20 @@ impl MemTable {
     pub(crate) fn is_empty(&self) -> bool {
         self.keyspaces.is_empty()
     }
+
+    /// The number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.keyspaces.values().map(BTreeMap::len).sum()
+    }
 }
 
-fn weight(key: &Bytes, row: &MemRow) -> usize {
-    weight_of(key.len(), row)
+/// Writes a row, and returns the weight of the table afterwards.
+fn insert(rows: &mut BTreeMap<Bytes, MemRow>, before: usize, key: Bytes, row: MemRow) -> usize {
+    let (key_len, added) = (key.len(), weight(key.len(), &row));
+    let replaced = rows.insert(key, row);
+    before + added - replaced.map_or(0, |row| weight(key_len, &row))
 }
 
-fn weight_of(key: usize, row: &MemRow) -> usize {
-    (key + row.as_ref().map_or(0, Bytes::len) + OVERHEAD).max(LEAST)
+fn weight(key: usize, row: &MemRow) -> usize {
+    (key + row.as_ref().map_or(0, Bytes::len) + ROW_OVERHEAD).max(LEAST)
 }

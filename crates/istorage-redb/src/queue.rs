@@ -15,6 +15,8 @@ use std::sync::Arc;
 use istorage::{AtomicBatch, BatchLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::mem_table::ROW_OVERHEAD;
+
 /// The largest batch.
 pub(crate) const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
 
@@ -34,9 +36,9 @@ const STEP: usize = 64 << 10;
 /// The bytes of all large jobs. A job with more bytes waits until it is the only one.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// The most bytes of the tables in memory: of both up to their bound, and of one batch that goes
-/// beyond it.
-pub const TABLES_BYTES: usize = 5 * SEGMENT + BATCH.bytes;
+/// The most bytes of the tables in memory, and of the frame that is being written. Each of the three
+/// has one batch at most, or less.
+pub const TABLES_BYTES: usize = 3 * (BATCH.bytes + BATCH.rows * ROW_OVERHEAD);
 
 /// The most bytes of all writes that wait.
 pub const WAITING_BYTES: usize = URGENT_JOBS * URGENT + USUAL_JOBS * STEP + BATCH.bytes;
@@ -54,6 +56,12 @@ pub(crate) fn bytes_of(batch: &AtomicBatch) -> usize {
     let others =
         ordered.chain(puts).map(|(key, value)| key.pkey.len() + key.ccols.len() + value.len());
     conditionals.chain(others).sum()
+}
+
+/// The approximate weight of the rows of a write in a table.
+pub(crate) fn weight_of(batch: &AtomicBatch) -> usize {
+    let rows = batch.conditionals.len() + batch.ordered.len() + batch.puts.len();
+    bytes_of(batch) + rows * ROW_OVERHEAD
 }
 
 /// The free places of a queue.

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 pub(crate) use self::{page::Page, partitions::PartitionPage};
 use crate::{
     backup::BackupRun,
-    errors,
     file::StorageFile,
     layout::Keyspace,
     request::WriteJob,
@@ -142,11 +141,7 @@ fn answer_with<T>(
     if reply.is_closed() {
         return true;
     }
-    let result = view.again(|view| {
-        errors::catch_page_error(|| read(view)).unwrap_or_else(|page_error| {
-            Err(errors::damaged_row(keyspace.table_label(), page_error))
-        })
-    });
+    let result = view.again(keyspace, read);
     let healthy = !result.as_ref().is_err_and(is_unavailable);
     // A caller that no longer waits needs no answer.
     let _ = reply.send(result);

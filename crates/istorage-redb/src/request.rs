@@ -6,7 +6,7 @@ use clock::Instant;
 use istorage::{AtomicBatch, Outcome, Result};
 use tokio::sync::oneshot;
 
-use crate::{backup::BackupRun, layout::Keyspace, queue::QueuePlace, time::Moment};
+use crate::{backup::BackupRun, layout::Keyspace, queue::QueuePlace};
 
 /// A job for the writer.
 #[derive(Debug)]
@@ -22,16 +22,13 @@ pub(crate) enum WriteJob {
         place: QueuePlace,
         reply: oneshot::Sender<Result<()>>,
     },
-    /// Takes the snapshot of a backup, which has the time `now`.
+    /// Takes the snapshot of a backup.
     Backup {
-        now: Moment,
         place: QueuePlace,
         reply: oneshot::Sender<Result<BackupRun>>,
     },
     /// A read failed: look whether the file and its log work.
     Check,
-    /// The filer is done with a table.
-    Filed,
 }
 
 /// A write, with the channel for its answer.

@@ -15,7 +15,10 @@ mod tests;
 
 use std::{
     ops::Bound,
-    sync::{Arc, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use base::locks::{read, write};
@@ -26,7 +29,12 @@ use crate::mem_table::{MemRow, MemTable};
 
 /// The tables of an open file.
 #[derive(Debug)]
-pub(crate) struct Tables(RwLock<Held>);
+pub(crate) struct Tables {
+    held: RwLock<Held>,
+    /// Whether the log may have a write that was not answered, so that nobody knows which rows
+    /// there are.
+    is_unsettled: Arc<AtomicBool>,
+}
 
 /// The tables, while nothing is written to them.
 #[derive(Debug, Default)]
@@ -35,30 +43,32 @@ pub(crate) struct Held {
     active: MemTable,
     /// The segment of the active table.
     segment: u64,
-    /// Whether the log may have a write that was not answered, so that nobody knows which rows
-    /// there are.
-    is_unsettled: bool,
 }
 
 impl Tables {
-    /// Tables of a file that has all rows of the segments before this one.
-    pub(crate) fn new(segment: u64) -> Tables {
-        Tables(RwLock::new(Held { segment, ..Held::default() }))
+    /// Tables of a file that has all rows of the segments before this one. `is_unsettled` is true
+    /// while nobody knows which rows the log has.
+    pub(crate) fn new(segment: u64, is_unsettled: Arc<AtomicBool>) -> Tables {
+        Tables { held: RwLock::new(Held { segment, ..Held::default() }), is_unsettled }
+    }
+
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.is_unsettled.load(Ordering::Acquire)
     }
 
     /// Looks at the tables. No call of the disk is made meanwhile.
     pub(crate) fn hold(&self) -> RwLockReadGuard<'_, Held> {
-        read(&self.0)
+        read(&self.held)
     }
 
     /// Shows rows that are in the log.
     pub(crate) fn publish(&self, rows: MemTable) {
-        write(&self.0).active.absorb(rows);
+        write(&self.held).active.absorb(rows);
     }
 
     /// Begins another segment, and returns the table of the segment before.
     pub(crate) fn freeze(&self) -> Arc<MemTable> {
-        let mut held = write(&self.0);
+        let mut held = write(&self.held);
         let frozen = Arc::new(std::mem::take(&mut held.active));
         held.segment += 1;
         held.frozen = Some(Arc::clone(&frozen));
@@ -67,12 +77,7 @@ impl Tables {
 
     /// Forgets the frozen table: the storage file has its rows.
     pub(crate) fn unlink(&self) -> Option<Arc<MemTable>> {
-        write(&self.0).frozen.take()
-    }
-
-    /// Notes whether the log may have a write that was not answered.
-    pub(crate) fn set_unsettled(&self, is_unsettled: bool) {
-        write(&self.0).is_unsettled = is_unsettled;
+        write(&self.held).frozen.take()
     }
 }
 
@@ -88,11 +93,6 @@ impl Held {
     pub(crate) fn fits(&self, snapshot: u64) -> bool {
         let first = self.segment - u64::from(self.frozen.is_some());
         (first..=self.segment).contains(&snapshot)
-    }
-
-    /// Whether nobody knows which rows there are.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.is_unsettled
     }
 
     /// The weight of the active table.

@@ -19,6 +19,10 @@ use crate::{
 /// The rows of a keyspace in a snapshot.
 pub(crate) type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
+/// How often a view looks for a snapshot that fits the tables. A new one does not fit only if a
+/// whole table was filed meanwhile, so the second one nearly always fits.
+const TURNS: usize = 100;
+
 /// A snapshot of the file.
 struct FileSnapshot {
     txn: ReadTransaction,
@@ -30,9 +34,14 @@ struct FileSnapshot {
 impl FileSnapshot {
     fn begin(file: &StorageFile) -> std::result::Result<FileSnapshot, FileFailure> {
         let txn = file.begin_read()?;
-        let state = txn.open_table(META)?.get(META_LOG)?;
-        let state = state.and_then(|bytes| LogState::parse(bytes.value()));
-        let segment = state.map_or(0, |state| state.position.segment);
+        let segment = match txn.open_table(META)?.get(META_LOG)? {
+            Some(bytes) => match LogState::parse(bytes.value()) {
+                Some(state) => state.position.segment,
+                None => return Err(FileFailure::damaged("the state of its log cannot be read")),
+            },
+            // A file of a former format that is only read.
+            None => 0,
+        };
         Ok(FileSnapshot { txn, segment, tables: Vec::new() })
     }
 }
@@ -55,15 +64,16 @@ impl RowView {
         RowView { file, tables, snapshot: None }
     }
 
-    /// Gives the snapshot back, so that the file can use its pages again.
+    /// Gives the snapshot back. A snapshot keeps its pages, and a file that failed is not opened
+    /// again before its last snapshot has ended.
     pub(crate) fn forget(&mut self) {
         self.snapshot = None;
     }
 
-    /// Looks into the tables, and then into a snapshot that fits them. `look` returns what it found
-    /// in the tables; no call of the disk is made meanwhile.
+    /// Looks into the tables, beside a snapshot that fits them. `look` returns what it found in the
+    /// tables; no call of the disk is made meanwhile.
     pub(crate) fn of_one_moment<T>(&mut self, look: impl Fn(&Held) -> T) -> Result<T> {
-        loop {
+        for _ in 0..TURNS {
             if let Some(snapshot) = &self.snapshot {
                 let held = self.hold()?;
                 if held.fits(snapshot.segment) {
@@ -72,6 +82,7 @@ impl RowView {
             }
             self.snapshot = Some(FileSnapshot::begin(&self.file)?);
         }
+        Err(self.file.not_open().into())
     }
 
     /// Looks for rows in the tables. A snapshot that fits them has the other rows; none is begun if
@@ -81,7 +92,7 @@ impl RowView {
         keyspace: &Keyspace,
         keys: &[K],
     ) -> Result<Vec<Option<MemRow>>> {
-        loop {
+        for _ in 0..TURNS {
             let held = self.hold()?;
             let rows = keys.iter().map(|key| held.get(&keyspace.name, key.as_ref()).cloned());
             let rows: Vec<_> = rows.collect();
@@ -92,6 +103,7 @@ impl RowView {
             drop(held);
             self.snapshot = Some(FileSnapshot::begin(&self.file)?);
         }
+        Err(self.file.not_open().into())
     }
 
     fn hold(&self) -> Result<RwLockReadGuard<'_, Held>> {
@@ -99,7 +111,7 @@ impl RowView {
             return Err(FileFailure::failed_sync(self.file.path()).into());
         }
         let held = self.tables.hold();
-        match held.is_unsettled() {
+        match self.tables.is_unsettled() {
             true => Err(self.file.not_open().into()),
             false => Ok(held),
         }
@@ -131,7 +143,7 @@ impl RowView {
 
     /// The bytes of a row at this moment.
     pub(crate) fn row(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
-        self.again(|view| match view.in_memory(keyspace, &[key])?.pop().flatten() {
+        self.again(keyspace, |view| match view.in_memory(keyspace, &[key])?.pop().flatten() {
             Some(row) => Ok(row),
             None => view.row_in_file(keyspace, key),
         })
@@ -153,11 +165,20 @@ impl RowView {
     /// Without the second try, a failure of the file would fail reads that have nothing to do with
     /// it: a thread begins a snapshot; the filer meets an error and opens the file again; then
     /// every read from the old snapshot fails.
-    pub(crate) fn again<T>(&mut self, read: impl Fn(&mut RowView) -> Result<T>) -> Result<T> {
-        match read(self) {
+    pub(crate) fn again<T>(
+        &mut self,
+        keyspace: &Keyspace,
+        read: impl Fn(&mut RowView) -> Result<T>,
+    ) -> Result<T> {
+        let run = |view: &mut RowView| {
+            errors::catch_page_error(|| read(view)).unwrap_or_else(|page_error| {
+                Err(errors::damaged_row(keyspace.table_label(), page_error))
+            })
+        };
+        match run(self) {
             Err(error) if is_unavailable(&error) => {
                 self.snapshot = None;
-                read(self)
+                run(self)
             }
             done => done,
         }

@@ -18,18 +18,19 @@ use async_channel::Receiver;
 use clock::{Clock, Instant};
 use istorage::{Error, KeyspaceName, Outcome, Result};
 use metrics::{Counter, Gauge};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use self::{pressure::Pressure, waiting::WaitingJobs};
 use crate::{
+    backup::BackupRun,
     desk::{Also, Desk, Filing},
     errors::{self, FileFailure},
     file::StorageFile,
     judge::{Judge, RowWrites},
     layout::Keyspace,
-    log::{self, LogState, WriteLog},
+    log::{self, FrameBytes, LogNeed, LogState, WriteLog},
     mem_table::MemTable,
-    queue::bytes_of,
+    queue::weight_of,
     request::{WriteJob, WriteRequest},
     tables::Tables,
     time::SteadyTime,
@@ -44,6 +45,9 @@ use crate::{
 /// last group had only one request, the writer does not wait.
 const GATHER_YIELDS: usize = 100;
 const GATHER_TIME: Duration = Duration::from_micros(300);
+
+/// The longest delay of a group with a lease, while the filer is at work.
+const LEASE_DELAY: Duration = Duration::from_millis(5);
 
 /// What the writer and its log need of an open file.
 #[derive(Debug)]
@@ -84,6 +88,8 @@ pub(crate) struct WriterThread {
     /// The time of the first failure of the log since the last frame that was written. `None` while
     /// the log works.
     failing: Option<Instant>,
+    /// Whether the last try to begin a segment failed.
+    cannot_freeze: bool,
 }
 
 /// A filing that the writer has handed over.
@@ -92,7 +98,6 @@ struct UnderWay {
     /// The segment that the file names afterwards.
     segment: u64,
     weight: usize,
-    since: Instant,
     change: Option<(Arc<Keyspace>, KeyspaceChange)>,
 }
 
@@ -126,6 +131,7 @@ impl WriterThread {
             under_way: None,
             pressure,
             failing: None,
+            cannot_freeze: false,
         }
     }
 
@@ -145,18 +151,11 @@ impl WriterThread {
                 WriteJob::Drop { keyspace, reply, place: _place } => {
                     drop(reply.send(self.change(keyspace, KeyspaceChange::Drop)));
                 }
-                WriteJob::Backup { now, reply, place: _place } => {
-                    if let Err((failure, also)) = self.hand_over(Also::Backup { now, reply })
-                        && let Also::Backup { reply, .. } = also
-                    {
-                        drop(reply.send(Err(failure.into())));
-                    }
-                }
+                WriteJob::Backup { reply, place: _place } => self.back_up(reply),
                 WriteJob::Check => {
                     drop(self.settle());
                     self.parts.desk.check();
                 }
-                WriteJob::Filed => {}
             }
         }
         self.close();
@@ -166,7 +165,6 @@ impl WriterThread {
     fn next_job(&mut self) -> Option<WriteJob> {
         self.take_waiting();
         self.waiting.next().or_else(|| {
-            // An idle writer keeps no old pages of the file alive.
             self.view.forget();
             self.jobs.recv_blocking().ok()
         })
@@ -258,12 +256,12 @@ impl WriterThread {
     /// Brings rows to the log, and shows them.
     fn write_rows(&mut self, rows: MemTable) -> std::result::Result<(), FileFailure> {
         let effects = log::encode(&rows, self.parts.time.now(), self.filed);
-        self.append(&effects)?;
+        self.append(effects)?;
         self.parts.tables.publish(rows);
         Ok(())
     }
 
-    fn append(&mut self, effects: &[u8]) -> std::result::Result<(), FileFailure> {
+    fn append(&mut self, effects: FrameBytes) -> std::result::Result<(), FileFailure> {
         let Some(log) = &mut self.log else { return Err(self.parts.file.not_open()) };
         let written = log.append(effects);
         match &written {
@@ -279,10 +277,8 @@ impl WriterThread {
         written
     }
 
-    /// Notes a failure of the log. Until the log is settled, nobody knows which rows there are.
+    /// Notes a failure of the log. The node log gets one line, until a write succeeds again.
     fn note_failure(&mut self, failure: &FileFailure) {
-        let is_unsettled = self.log.as_ref().is_some_and(WriteLog::is_unsettled);
-        self.parts.tables.set_unsettled(is_unsettled);
         if self.parts.file.has_failed_sync() {
             self.parts.file.give_up(&self.parts.failed, failure);
         } else if self.failing.is_none() {
@@ -292,61 +288,57 @@ impl WriterThread {
         }
     }
 
-    /// Settles the log, if a write to it failed.
+    /// Settles the log, if a write to it failed. Until then, nobody knows which rows there are.
     fn settle(&mut self) -> std::result::Result<(), FileFailure> {
         let file = &self.parts.file;
-        if file.has_failed_sync() {
-            return Err(FileFailure::failed_sync(file.path()));
-        }
         let Some(log) = &mut self.log else { return Err(file.not_open()) };
-        if log.is_unsettled() {
-            let settled = log.settle();
-            match &settled {
-                Ok(()) => self.parts.tables.set_unsettled(false),
-                Err(_) if file.has_failed_sync() => {
-                    file.give_up(&self.parts.failed, &FileFailure::failed_sync(file.path()));
-                }
-                Err(_) => {}
-            }
-            return settled;
+        let settled = match file.has_failed_sync() {
+            true => Err(FileFailure::failed_sync(file.path())),
+            false => log.settle(),
+        };
+        if let Err(failure) = &settled {
+            self.note_failure(failure);
         }
-        Ok(())
+        settled
     }
 
-    /// Waits until the log and the tables have room for a group.
+    /// Waits until the log and the tables have room for a group. After an error nothing of the group
+    /// is written.
     fn wait_for_room(&mut self, group: &[WriteRequest]) -> std::result::Result<(), FileFailure> {
         self.settle()?;
         if !self.parts.file.is_open() {
+            self.view.forget();
             self.parts.desk.wait_for_check();
         }
         self.parts.file.check_in_place()?;
-        let is_in_place = self.log.as_ref().is_some_and(WriteLog::is_in_place);
-        // 1. A segment that was removed takes no writes, and neither does a keyspace of which
-        // nobody knows whether it is there.
-        let is_unknown = self.under_way.as_ref().is_some_and(|filing| filing.change.is_some());
-        if is_unknown {
+        // 1. A keyspace of which nobody knows whether it is there takes no writes, and neither does
+        // a segment that was removed.
+        if self.under_way.as_ref().is_some_and(|filing| filing.change.is_some()) {
             let tried = self.wait_for_filer();
             match self.parts.desk.take_also() {
                 Some(done) => self.note_change(&done),
                 None => tried?,
             }
         }
-        if !is_in_place {
-            self.hand_over(Also::Nothing).map_err(|(failure, _)| failure)?;
+        if !self.log.as_ref().is_some_and(WriteLog::is_in_place) {
+            self.wait_for_filer()?;
+            self.begin_filing(Also::Nothing, None).map_err(|(failure, _)| failure)?;
             self.wait_for_filer()?;
         }
         // 2. At the bound the writer waits for the filer.
-        if self.is_at_bound() {
+        let weight = group.iter().map(|request| weight_of(&request.batch)).sum();
+        if self.is_at_bound(weight) {
             self.wait_for_filer()?;
         }
-        if self.is_at_bound() {
+        if self.is_at_bound(weight) {
             self.begin_filing(Also::Nothing, None).map_err(|(failure, _)| failure)?;
         }
-        // 3. Before that it is slowed, as the filer needs it. Leases are not.
-        if self.under_way.is_some() && !group.iter().any(|request| request.place.is_urgent) {
-            let bytes = group.iter().map(|request| bytes_of(&request.batch)).sum();
+        // 3. Before that it is slowed, as the filer needs it.
+        if self.under_way.is_some() {
             let (fill, now) = (self.fill(), self.parts.clock.now());
-            let delay = self.pressure.delay(bytes, fill, now);
+            let delay = self.pressure.delay(weight, fill, now);
+            let has_lease = group.iter().any(|request| request.place.is_urgent);
+            let delay = if has_lease { delay.min(LEASE_DELAY) } else { delay };
             if !delay.is_zero() {
                 self.parts.slowed.increment(1);
                 self.parts.desk.wait_within(delay);
@@ -356,9 +348,11 @@ impl WriterThread {
         Ok(())
     }
 
-    /// Whether the tables take no more rows.
-    fn is_at_bound(&self) -> bool {
-        self.fill() >= self.size * 5 / 2
+    /// Whether the tables take no more rows of this weight. An empty table takes any batch.
+    fn is_at_bound(&self, weight: usize) -> bool {
+        let fill = self.fill();
+        let is_empty = self.parts.tables.hold().weight() == 0;
+        !is_empty && fill + weight > self.size * 5 / 2
     }
 
     /// How full the active table or its segment is, in bytes.
@@ -370,24 +364,30 @@ impl WriterThread {
     /// Begins the next segment if this one is full and the filer is free. If that fails, this
     /// segment goes on.
     fn freeze_if_full(&mut self) {
-        let fill = self.fill();
-        self.parts.table.set(fill as f64);
-        if fill < self.size || self.under_way.is_some() {
-            return;
+        if self.fill() >= self.size && self.under_way.is_none() {
+            // The failure is noted.
+            let _ = self.begin_filing(Also::Nothing, None);
         }
-        if let Err((failure, _)) = self.begin_filing(Also::Nothing, None) {
-            self.note_failure(&failure);
+        self.parts.table.set(self.fill() as f64);
+    }
+
+    /// Begins a backup, when all rows are in the file.
+    fn back_up(&mut self, reply: oneshot::Sender<Result<BackupRun>>) {
+        if self.log.is_none() {
+            let run = BackupRun::begin(&self.parts.file, self.parts.time.now());
+            return drop(reply.send(run));
+        }
+        let also = Also::Backup(reply);
+        let begun = match self.settle().and_then(|()| self.wait_for_filer()) {
+            Ok(()) => self.begin_filing(also, None),
+            Err(failure) => Err((failure, also)),
+        };
+        if let Err((failure, Also::Backup(reply))) = begun {
+            drop(reply.send(Err(failure.into())));
         }
     }
 
-    /// Begins the next segment, and gives the table of this one to the filer when it is free.
-    fn hand_over(&mut self, also: Also) -> std::result::Result<(), (FileFailure, Also)> {
-        if let Err(failure) = self.settle().and_then(|()| self.wait_for_filer()) {
-            return Err((failure, also));
-        }
-        self.begin_filing(also, None)
-    }
-
+    /// Begins the next segment, and gives the table of this one to the filer, which is free.
     fn begin_filing(
         &mut self,
         also: Also,
@@ -395,25 +395,40 @@ impl WriterThread {
     ) -> std::result::Result<(), (FileFailure, Also)> {
         let Some(log) = &mut self.log else { return Err((self.parts.file.not_open(), also)) };
         if let Err(failure) = log.begin_next() {
+            self.note_failed_freeze(&failure);
             return Err((failure, also));
         }
-        let state = LogState { position: log.position(), is_closed: false };
+        self.cannot_freeze = false;
+        let state = LogState { position: log.position(), need: LogNeed::Needed };
         let rows = self.parts.tables.freeze();
-        let (weight, since) = (rows.weight(), self.parts.clock.now());
-        self.under_way = Some(UnderWay { segment: state.position.segment, weight, since, change });
-        self.pressure.begin(since);
+        let (segment, weight) = (state.position.segment, rows.weight());
+        self.under_way = Some(UnderWay { segment, weight, change });
+        self.pressure.begin(self.parts.clock.now());
         self.parts.desk.hand_over(Filing { rows, state, also });
         Ok(())
     }
 
-    /// Waits for one try of the filing that is under way.
-    fn wait_for_filer(&mut self) -> std::result::Result<(), FileFailure> {
-        let tried = self.parts.desk.wait_for_try();
-        self.note_filed();
-        tried
+    /// Notes that no segment could be begun. The node log gets one line.
+    fn note_failed_freeze(&mut self, failure: &FileFailure) {
+        if self.parts.file.has_failed_sync() {
+            self.note_failure(failure);
+        } else if !self.cannot_freeze {
+            self.cannot_freeze = true;
+            let file = self.parts.file.path().display();
+            tracing::error!(%file, error = %failure, "the log of the storage file cannot begin its next segment");
+        }
     }
 
-    /// Forgets the frozen table when the file has its rows.
+    /// Waits for one try of the filing that is under way. After an error the rows of the caller are
+    /// not written.
+    fn wait_for_filer(&mut self) -> std::result::Result<(), FileFailure> {
+        self.view.forget();
+        let tried = self.parts.desk.wait_for_try();
+        self.note_filed();
+        tried.map_err(FileFailure::with_known_outcome)
+    }
+
+    /// Notes the end of the filing that is under way.
     fn note_filed(&mut self) {
         if self.parts.desk.is_pending() {
             return;
@@ -423,13 +438,10 @@ impl WriterThread {
         {
             self.note_change(&done);
         }
-        let Some(UnderWay { segment, weight, since, .. }) = self.under_way.take() else {
-            return;
-        };
-        self.filed = segment;
-        self.pressure.filed(weight, self.parts.clock.now() - since);
-        let table = self.parts.tables.unlink();
-        self.parts.desk.free(table);
+        if let Some(UnderWay { segment, weight, .. }) = self.under_way.take() {
+            self.filed = segment;
+            self.pressure.filed(weight, self.parts.desk.took());
+        }
     }
 
     /// Notes that the change of a keyspace is done, or was given up.
@@ -458,10 +470,8 @@ impl WriterThread {
             KeyspaceChange::Make => Also::Make(Arc::clone(&keyspace)),
             KeyspaceChange::Drop => Also::Drop(Arc::clone(&keyspace)),
         };
-        if let Err((failure, _)) = self.begin_filing(also, Some((keyspace, change))) {
-            self.note_failure(&failure);
-            return Err(failure.into());
-        }
+        self.begin_filing(also, Some((keyspace, change))).map_err(|(failure, _)| failure)?;
+        self.view.forget();
         match self.parts.desk.wait_for_also() {
             Some(done) => {
                 self.note_change(&done);
@@ -473,14 +483,14 @@ impl WriterThread {
         self.note_filed();
         // An older copy of the file, without the keyspace, is refused from now on.
         let effects = log::encode(&MemTable::default(), self.parts.time.now(), self.filed);
-        Ok(self.append(&effects)?)
+        Ok(self.append(effects).map_err(FileFailure::with_unknown_outcome)?)
     }
 
     /// Brings all rows into the file, so that the file needs no log. Each part is tried once.
     fn close(&mut self) {
         let closed = self.settle().and_then(|()| self.wait_for_filer()).and_then(|()| {
             let Some(log) = &self.log else { return Ok(()) };
-            let state = LogState { position: log.position(), is_closed: true };
+            let state = LogState { position: log.position(), need: LogNeed::Closed };
             let (rows, also) = (self.parts.tables.freeze(), Also::Nothing);
             self.parts.desk.hand_over(Filing { rows, state, also });
             self.parts.desk.wait_for_try()

@@ -13,8 +13,8 @@ use eventlog::{
     StoredRecord, TrustLevel, Version, WriteOutcome,
 };
 use istorage::{
-    AppStorageExt, Call, CallAnswer, Capabilities, Conditional, ErrorKind, FoundRow, Key, Outcome,
-    Result, SharedStorage, StorageWrapper, Write,
+    AppStorageExt, Call, CallAnswer, Capabilities, Conditional, Conflict, ErrorKind, FoundRow, Key,
+    Outcome, Result, SharedStorage, StorageWrapper, Write,
 };
 
 use crate::support::{
@@ -31,14 +31,16 @@ struct StepStorage {
     hides: Mutex<Vec<Key>>,
     /// Another program wrote these rows with a time that is ahead: they hide all writes.
     hides_all: Mutex<Vec<Key>>,
+    /// The answers to the next writes, which are not done. The next answer is at the end.
+    answers: Mutex<Vec<Result<Outcome>>>,
     conditional: AtomicUsize,
 }
 
 impl StepStorage {
     async fn new() -> Arc<StepStorage> {
         let (inner, conditional) = (storage().await, AtomicUsize::new(0));
-        let (hides, hides_all) = (Mutex::default(), Mutex::default());
-        Arc::new(StepStorage { inner, hides, hides_all, conditional })
+        let (hides, hides_all, answers) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(StepStorage { inner, hides, hides_all, answers, conditional })
     }
 
     fn hide(&self, rows: &[AppRow]) {
@@ -65,6 +67,11 @@ impl StorageWrapper for StepStorage {
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        if let Call::Write(_) = &call
+            && let Some(answer) = self.answers.lock().unwrap().pop()
+        {
+            return answer.map(CallAnswer::Outcome);
+        }
         let call = match call {
             Call::Write(Write::If(pkey, ops)) => {
                 self.conditional.fetch_add(1, Ordering::SeqCst);
@@ -457,6 +464,31 @@ async fn the_first_event_is_not_acknowledged_while_the_storage_does_not_show_it(
         steps.hides_all.lock().unwrap().clear();
         assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
         write(&storage, &next, &[event(2, 3, Some((1, 2)))]).await;
+    }
+}
+
+/// The first attempt to write an event got no answer, so it may land after the second one failed.
+#[tokio::test]
+async fn no_error_says_that_nothing_was_written_after_an_attempt_without_an_answer() {
+    let refused = |actual| Ok(Outcome::NotApplied(vec![Conflict { op: 0, actual }]));
+    for is_unanswered in [false, true] {
+        for (level, second) in [
+            (TrustLevel::Zero, refused(Some(Bytes::from_static(b"foreign")))),
+            (TrustLevel::Zero, refused(None)),
+            (TrustLevel::Two, Err(istorage::Error::invalid("refused"))),
+        ] {
+            let steps = StepStorage::new().await;
+            let storage = Arc::clone(&steps) as SharedStorage;
+            let log = log(&storage, level, 1);
+            write(&storage, &log, &[event(1, 1, None)]).await;
+            let mut answers = vec![second];
+            answers.extend(is_unanswered.then(|| Err(istorage::Error::outcome_unknown("lost"))));
+            *steps.answers.lock().unwrap() = answers;
+            let outcome = write_group(&log, &[event(1, 2, Some((1, 1)))]).await;
+            assert_eq!((outcome.committed, steps.answers.lock().unwrap().len()), (0, 0));
+            let error = outcome.commit_error.unwrap();
+            assert_eq!(matches!(error, Error::Unknown(_)), is_unanswered, "{error:?}");
+        }
     }
 }
 

@@ -173,3 +173,79 @@ async fn a_request_that_is_dropped_or_late_while_the_tables_are_full_is_never_wr
     }
     node.has_rows(rows).await;
 }
+
+/// The storage file failed, and an older copy of it was put in its place. The node went on with the
+/// copy, and the rows between the copy and the log were lost.
+#[tokio::test]
+async fn another_state_of_the_file_in_its_place_is_refused() {
+    let node = small_node().await;
+    let (copy, own) = (node.folder.path().join("copy"), node.folder.path().join("own"));
+    node.put_row(0).await.unwrap();
+    fs::copy(&node.path, &copy).unwrap();
+    for n in 1..200 {
+        node.put_row(n).await.unwrap();
+    }
+    // The file is closed when it fails, and opened again when it can be.
+    node.switch.set(Disk::FileIsGone);
+    let (rows, _) = node.fill(200).await;
+    fs::rename(&node.path, &own).unwrap();
+    fs::rename(&copy, &node.path).unwrap();
+    node.switch.set(Disk::Works);
+    for _ in 0..3 {
+        assert_eq!(node.put_row(rows).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    let lines = logs::of(&node.path);
+    assert!(lines.iter().any(|line| line.contains("is not as this node left it")), "{lines:?}");
+    fs::rename(&own, &node.path).unwrap();
+    for n in rows..rows + 100 {
+        node.put_row(n).await.unwrap();
+    }
+    node.has_rows(rows + 100).await;
+}
+
+/// A write to the log failed, and the place after the last frame could not be cleaned. The next
+/// segment began behind it, and after a crash the log was refused as damaged.
+#[tokio::test]
+async fn nothing_is_written_or_read_behind_a_frame_that_may_be_there() {
+    let mut node = small_node().await;
+    for n in 0..50 {
+        node.put_row(n).await.unwrap();
+    }
+    node.switch.set(Disk::LogWritesFail);
+    for _ in 0..3 {
+        assert!(node.put_row(50).await.is_err());
+        let name = KeyspaceName::new("later").unwrap();
+        assert!(node.driver.create(&name, Instant::FAR_FUTURE).await.is_err());
+        let read = node.storage.get(&row(0), Consistency::Plain, Instant::FAR_FUTURE).await;
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    node.switch.set(Disk::Works);
+    for n in 51..100 {
+        node.put_row(n).await.unwrap();
+    }
+    assert!(!node.has_row(50).await, "its outcome was settled");
+    node.restart().await;
+    assert!(node.has_row(49).await && !node.has_row(50).await && node.has_row(99).await);
+}
+
+/// At most 4,096 expired rows went with each table, however many came.
+#[tokio::test]
+async fn expired_rows_go_as_fast_as_they_come() {
+    let node = small_node().await;
+    let (ttl, mut longest) = (Some(Duration::from_secs(1)), 0);
+    for round in 0..60_u32 {
+        for n in 0..40 {
+            let key = Key::new("p", (round * 40 + n).to_be_bytes().to_vec());
+            let value = Bytes::from(vec![1; 300]);
+            let inserted = node.storage.insert_if_not_exists(key, value, ttl, Instant::FAR_FUTURE);
+            assert!(inserted.await.unwrap().is_applied());
+        }
+        node.clock.advance(Duration::from_secs(2));
+        if round == 10 {
+            longest = fs::metadata(&node.path).unwrap().len();
+        }
+    }
+    node.driver.close().await;
+    let len = fs::metadata(&node.path).unwrap().len();
+    assert!(len <= longest * 2, "the file grew from {longest} to {len} bytes");
+}

@@ -33,6 +33,8 @@ pub(super) enum Disk {
     Gone,
     /// The storage file does not work, and its log does.
     FileIsGone,
+    /// Writes to the log fail after a part of them is done.
+    LogWritesFail,
     /// A sync waits until the disk does something else.
     StandsStill,
     /// A file cannot get another name.
@@ -271,6 +273,14 @@ impl StorageBackend for FailingFile {
             }
         }
         self.fail_if_gone()?;
+        let fails = self.switch.fail_if(&[(Disk::LogWritesFail, io::ErrorKind::Other)]);
+        if self.is_log
+            && let Err(error) = fails
+        {
+            // All but the zeros behind a frame: the frame is intact.
+            self.file.write(offset, &data[..data.len().saturating_sub(1)])?;
+            return Err(error);
+        }
         self.file.write(offset, data)
     }
 

@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use istorage::{Error, KeyspaceName, Result};
 
+use super::frame::FrameBytes;
 use crate::{layout, mem_table::MemTable, time::Moment};
 
 const KEYSPACE: u8 = 0;
@@ -27,30 +28,30 @@ pub(crate) struct FrameNotes {
     pub(crate) filed: Option<u64>,
 }
 
-/// The effects of some rows.
-pub(crate) fn encode(rows: &MemTable, time: Moment, filed: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(rows.weight());
-    add(&mut bytes, TIME, &[&layout::encode_time(time)]);
-    add(&mut bytes, FILED, &[&filed.to_be_bytes()]);
+/// The effects of some rows, as a frame.
+pub(crate) fn encode(rows: &MemTable, time: Moment, filed: u64) -> FrameBytes {
+    let mut frame = FrameBytes::with_capacity(rows.weight());
+    add(&mut frame, TIME, &[&layout::encode_time(time)]);
+    add(&mut frame, FILED, &[&filed.to_be_bytes()]);
     for (keyspace, rows) in rows.keyspaces() {
-        add(&mut bytes, KEYSPACE, &[keyspace.as_str().as_bytes()]);
+        add(&mut frame, KEYSPACE, &[keyspace.as_str().as_bytes()]);
         for (key, row) in rows {
             match row {
-                Some(row) => add(&mut bytes, ROW_PUT, &[key, row]),
-                None => add(&mut bytes, ROW_REMOVED, &[key]),
+                Some(row) => add(&mut frame, ROW_PUT, &[key, row]),
+                None => add(&mut frame, ROW_REMOVED, &[key]),
             }
         }
     }
-    bytes
+    frame
 }
 
-fn add(bytes: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
-    bytes.push(kind);
+fn add(frame: &mut FrameBytes, kind: u8, parts: &[&[u8]]) {
+    frame.extend(&[kind]);
     for part in parts {
         // A part is at most as long as a request may be.
         let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        bytes.extend_from_slice(&len.to_be_bytes());
-        bytes.extend_from_slice(part);
+        frame.extend(&len.to_be_bytes());
+        frame.extend(part);
     }
 }
 
@@ -102,6 +103,14 @@ fn unknown() -> Error {
 mod tests {
     use super::*;
 
+    /// The payload of a frame.
+    fn payload(frame: FrameBytes) -> Vec<u8> {
+        let last = super::super::LogPosition::new(1);
+        let (_, bytes) = frame.finish(&last);
+        let frame = super::super::frame::parse(&bytes, 0, 1).unwrap();
+        bytes[frame.payload].to_vec()
+    }
+
     fn rows() -> MemTable {
         let mut rows = MemTable::default();
         for (keyspace, key, row) in
@@ -119,7 +128,7 @@ mod tests {
 
     #[test]
     fn effects_are_read_as_they_were_written() {
-        let bytes = encode(&rows(), Moment(5), 9);
+        let bytes = payload(encode(&rows(), Moment(5), 9));
         let mut read = MemTable::default();
         let notes = decode(&bytes, &mut read).unwrap();
         assert_eq!(notes, FrameNotes { time: Some(Moment(5)), filed: Some(9) });
@@ -129,7 +138,7 @@ mod tests {
 
     #[test]
     fn effects_that_are_cut_off_or_unknown_are_corrupt() {
-        let bytes = encode(&rows(), Moment(5), 9);
+        let bytes = payload(encode(&rows(), Moment(5), 9));
         let mut cut_off = 0;
         for len in 1..bytes.len() {
             // Between two effects a cut is not noticed: the checksum of the frame notices it.
@@ -144,14 +153,14 @@ mod tests {
     /// A log of the format before has the entries of an index, too.
     #[test]
     fn entries_of_an_index_are_left_out() {
-        let mut bytes = Vec::new();
+        let mut bytes = FrameBytes::with_capacity(0);
         add(&mut bytes, KEYSPACE, &[b"one"]);
         for kind in [EXPIRY_REMOVED, EXPIRY_PUT] {
             add(&mut bytes, kind, &[b"entry"]);
         }
         add(&mut bytes, ROW_REMOVED, &[b"k"]);
         let mut read = MemTable::default();
-        decode(&bytes, &mut read).unwrap();
+        decode(&payload(bytes), &mut read).unwrap();
         assert_eq!(listed(&read), ["one {b\"k\": None}"]);
     }
 }

@@ -106,7 +106,7 @@ impl LogFiles {
         last: &LogPosition,
     ) -> Result<(LogFile, LogPosition), FileFailure> {
         let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
-        let (position, header) = frame::encode(&start, &[]);
+        let (position, header) = frame::empty(&start);
         let path = self.path(start.segment);
         let begin = || {
             let mode = match self.disk.path_kind(path)? {
@@ -114,6 +114,11 @@ impl LogFiles {
                 _ => OpenMode::Existing,
             };
             let file = self.disk.log(path, mode)?;
+            // A large batch has made the file longer than it need be.
+            let most = (self.sizes.segment as u64 * 3).next_multiple_of(self.sizes.growth);
+            if file.file.len()? > most {
+                file.file.set_len(most)?;
+            }
             self.grow(&file, position.end)?;
             file.file.write(0, &header)?;
             self.sync(&file)?;

@@ -35,24 +35,46 @@ pub(super) fn frame_len(payload: usize) -> usize {
     (HEAD + payload + CHECKSUM).next_multiple_of(SECTOR)
 }
 
-/// Makes the frame that follows `last`. Returns the place after the frame, and its bytes.
-pub(super) fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8>) {
-    let len = frame_len(payload.len());
-    let mut bytes = Vec::with_capacity(len);
-    bytes.extend_from_slice(&MAGIC);
-    // A payload is at most a little longer than the largest batch.
-    bytes.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes());
-    for number in [last.log, last.segment, last.number + 1] {
-        bytes.extend_from_slice(&number.to_be_bytes());
+/// The bytes of a frame that is being made: its payload, behind room for its head.
+#[derive(Debug)]
+pub(crate) struct FrameBytes(Vec<u8>);
+
+impl FrameBytes {
+    /// A frame with an empty payload, and room for one of this length.
+    pub(super) fn with_capacity(payload: usize) -> FrameBytes {
+        let mut bytes = Vec::with_capacity(frame_len(payload));
+        bytes.resize(HEAD, 0);
+        FrameBytes(bytes)
     }
-    bytes.extend_from_slice(&last.checksum.to_be_bytes());
-    bytes.extend_from_slice(payload);
-    let checksum = crc32fast::hash(&bytes);
-    bytes.extend_from_slice(&checksum.to_be_bytes());
-    bytes.resize(len, 0);
-    let position =
-        LogPosition { number: last.number + 1, checksum, end: last.end + len as u64, ..*last };
-    (position, bytes)
+
+    /// Adds to the payload.
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Makes it the frame that follows `last`. Returns the place after the frame, and its bytes.
+    pub(super) fn finish(self, last: &LogPosition) -> (LogPosition, Vec<u8>) {
+        let FrameBytes(mut bytes) = self;
+        let (payload, number) = (bytes.len() - HEAD, last.number + 1);
+        bytes[..4].copy_from_slice(&MAGIC);
+        // A payload is at most a little longer than the largest batch.
+        let len = u32::try_from(payload).unwrap_or(u32::MAX);
+        bytes[4..8].copy_from_slice(&len.to_be_bytes());
+        for (at, part) in [(8, last.log), (16, last.segment), (24, number)] {
+            bytes[at..at + 8].copy_from_slice(&part.to_be_bytes());
+        }
+        bytes[32..HEAD].copy_from_slice(&last.checksum.to_be_bytes());
+        let checksum = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&checksum.to_be_bytes());
+        let len = frame_len(payload);
+        bytes.resize(len, 0);
+        (LogPosition { number, checksum, end: last.end + len as u64, ..*last }, bytes)
+    }
+}
+
+/// Makes an empty frame that follows `last`, such as the header of a segment.
+pub(super) fn empty(last: &LogPosition) -> (LogPosition, Vec<u8>) {
+    FrameBytes::with_capacity(0).finish(last)
 }
 
 /// Reads the frame of a log that begins at `at` of a segment. `None` if there is no intact frame of
@@ -107,6 +129,12 @@ mod tests {
     use super::*;
 
     const LAST: LogPosition = LogPosition { log: 7, segment: 3, number: 41, checksum: 9, end: 512 };
+
+    fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8>) {
+        let mut frame = FrameBytes::with_capacity(payload.len());
+        frame.extend(payload);
+        frame.finish(last)
+    }
 
     #[test]
     fn a_frame_is_read_back_and_fills_whole_sectors() {

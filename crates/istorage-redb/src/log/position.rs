@@ -29,8 +29,22 @@ impl LogPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogState {
     pub(crate) position: LogPosition,
-    /// Whether the file was closed in order. Such a file needs no frame of its log.
-    pub(crate) is_closed: bool,
+    pub(crate) need: LogNeed,
+}
+
+/// Whether a file needs the frames of its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogNeed {
+    /// It may lack the frames after its place.
+    Needed,
+    /// It was closed in order.
+    Closed,
+    /// It lacks no frame, but it was not closed in order.
+    Repeated,
+}
+
+impl LogNeed {
+    const ALL: [LogNeed; 3] = [LogNeed::Needed, LogNeed::Closed, LogNeed::Repeated];
 }
 
 const NAME: &[u8] = b"log";
@@ -43,7 +57,7 @@ impl LogState {
             bytes.extend_from_slice(&part.to_be_bytes());
         }
         bytes.extend_from_slice(&frame.to_be_bytes());
-        bytes.push(self.is_closed.into());
+        bytes.push(LogNeed::ALL.iter().position(|need| *need == self.need).unwrap_or(0) as u8);
         let sum = checksum(NAME, &bytes);
         bytes.extend_from_slice(&sum.to_be_bytes());
         bytes
@@ -64,7 +78,8 @@ impl LogState {
             end: number(3)?,
             checksum: u32::from_be_bytes(*frame),
         };
-        let state = LogState { position, is_closed: *rest.first()? == 1 };
+        let need = *LogNeed::ALL.get(usize::from(*rest.first()?))?;
+        let state = LogState { position, need };
         (state.encode() == bytes).then_some(state)
     }
 }
@@ -75,11 +90,11 @@ mod tests {
 
     #[test]
     fn a_state_is_read_back_and_damage_is_noticed() {
-        for is_closed in [false, true] {
+        for need in LogNeed::ALL {
             let position =
                 LogPosition { log: 1, segment: 2, number: 3, checksum: 4, end: u64::MAX };
-            let bytes = LogState { position, is_closed }.encode();
-            assert_eq!(LogState::parse(&bytes), Some(LogState { position, is_closed }));
+            let bytes = LogState { position, need }.encode();
+            assert_eq!(LogState::parse(&bytes), Some(LogState { position, need }));
             for bit in 0..bytes.len() * 8 {
                 let mut flipped = bytes.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);

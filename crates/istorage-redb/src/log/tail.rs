@@ -5,7 +5,7 @@ use std::path::Path;
 use istorage::Result;
 
 use super::{
-    LogFiles, LogPosition, LogState, effects,
+    LogFiles, LogNeed, LogPosition, LogState, effects,
     frame::{self, Frame, SECTOR},
 };
 use crate::{errors, mem_table::MemTable, time::Moment};
@@ -34,12 +34,12 @@ impl LogTail {
     /// file. A crash may cut off the last frame of a log, which was not acknowledged then. A
     /// damaged last frame looks the same, so it ends the log.
     pub(crate) fn read(files: &LogFiles, state: &LogState) -> Result<LogTail> {
-        let LogState { position: named, is_closed } = *state;
+        let (named, needs_log) = (state.position, state.need == LogNeed::Needed);
         let path = files.path(named.segment);
         let mut tail = LogTail { rows: MemTable::default(), time: None, last: named };
         let segment = match files.read(named.segment)? {
             Some(segment) => segment,
-            None if is_closed => return Ok(tail),
+            None if !needs_log => Vec::new(),
             None => return Err(errors::missing_log(path)),
         };
         // The frames before the named one are in the file.
@@ -48,7 +48,7 @@ impl LogTail {
             |at| frame::parse(&segment, at, named.log).is_some_and(|frame| frame.position == named);
         if places.any(is_named) {
             tail.follow(files, &segment, named.end as usize, &named)?;
-        } else if !is_closed {
+        } else if needs_log {
             return Err(errors::other_log(path));
         }
         // The next segment begins with a header that follows the last frame of this one.
@@ -79,7 +79,9 @@ impl LogTail {
             && self.is_next(&frame)
         {
             let notes = effects::decode(&segment[frame.payload], &mut self.rows)?;
-            if notes.filed.is_some_and(|filed| filed > named.segment) {
+            // A frame says which segment the file named when it was written. The frames of a former
+            // version do not: there the file named their segment.
+            if notes.filed.unwrap_or(frame.position.segment) > named.segment {
                 return Err(errors::other_log(files.path(self.last.segment)));
             }
             self.time = notes.time.or(self.time);
@@ -128,4 +130,152 @@ pub(crate) fn refuse_foreign(files: &LogFiles) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf, sync::Arc};
+
+    use bytes::Bytes;
+    use istorage::KeyspaceName;
+
+    use super::*;
+    use crate::{
+        disk::real::RealDisk,
+        log::{LogNeed, LogSizes, frame::FrameBytes},
+    };
+
+    /// The two files of a log, as a writer would leave them.
+    struct Log {
+        folder: tempfile::TempDir,
+        files: [Vec<u8>; 2],
+        last: LogPosition,
+    }
+
+    impl Log {
+        fn new() -> Log {
+            let (folder, files) = (tempfile::tempdir().unwrap(), Default::default());
+            Log { folder, files, last: LogPosition::new(7) }
+        }
+
+        fn write(&mut self, frame: (LogPosition, Vec<u8>)) -> LogPosition {
+            let file = &mut self.files[(frame.0.segment % 2) as usize];
+            let at = frame.0.end as usize - frame.1.len();
+            file.resize(file.len().max(at + frame.1.len()), 0);
+            file[at..at + frame.1.len()].copy_from_slice(&frame.1);
+            self.last = frame.0;
+            self.last
+        }
+
+        /// Begins the next segment.
+        fn begin(&mut self) -> LogPosition {
+            let start = LogPosition { segment: self.last.segment + 1, end: 0, ..self.last };
+            self.write(frame::empty(&start))
+        }
+
+        /// Writes a frame with one row, when the storage file names a segment.
+        fn row(&mut self, key: &'static str, named: u64) -> LogPosition {
+            let mut rows = MemTable::default();
+            let keyspace = KeyspaceName::new("tests").unwrap();
+            rows.set(&keyspace, Bytes::from(key), Some(Bytes::from("row")));
+            let frame = effects::encode(&rows, Moment(5), named).finish(&self.last);
+            self.write(frame)
+        }
+
+        /// Removes the frame that ends at a place.
+        fn lose(&mut self, place: LogPosition) {
+            let file = &mut self.files[(place.segment % 2) as usize];
+            file[place.end as usize - SECTOR..place.end as usize].fill(0);
+        }
+
+        /// The keys of the rows that a storage file lacks.
+        fn lacks(&self, position: LogPosition, need: LogNeed) -> Result<Vec<String>> {
+            let path: PathBuf = self.folder.path().join("node.redb");
+            let sizes = LogSizes::default();
+            let files = LogFiles::new(Arc::new(RealDisk), &path, sizes, Arc::default());
+            for (segment, bytes) in [0, 1].iter().zip(&self.files) {
+                fs::write(files.path(*segment), bytes).unwrap();
+            }
+            let tail = LogTail::read(&files, &LogState { position, need })?;
+            let rows = tail.rows.keyspaces().flat_map(|(_, rows)| rows.keys());
+            Ok(rows.map(|key| String::from_utf8(key.to_vec()).unwrap()).collect())
+        }
+    }
+
+    fn refused(lacks: Result<Vec<String>>, word: &str) {
+        let error = lacks.unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+
+    /// The filer was at work when the node crashed.
+    #[test]
+    fn the_frames_of_two_segments_are_read() {
+        let mut log = Log::new();
+        let named = log.begin();
+        log.row("a", 1);
+        log.begin();
+        log.row("b", 1);
+        assert_eq!(log.lacks(named, LogNeed::Needed).unwrap(), ["a", "b"]);
+    }
+
+    /// A segment could not be begun after its header was written, so the one before went on.
+    #[test]
+    fn a_header_that_was_not_used_is_left_out() {
+        let mut log = Log::new();
+        let named = log.begin();
+        let last = log.row("a", 1);
+        log.begin();
+        log.last = last;
+        log.row("b", 1);
+        assert_eq!(log.lacks(named, LogNeed::Needed).unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_lost_frame_before_another_one_is_damage_in_both_segments() {
+        let mut log = Log::new();
+        let named = log.begin();
+        let lost = log.row("a", 1);
+        log.begin();
+        log.lose(lost);
+        assert_eq!(log.lacks(named, LogNeed::Needed).unwrap(), [""; 0], "it was the last one");
+        log.row("b", 1);
+        refused(log.lacks(named, LogNeed::Needed), "is damaged at byte");
+    }
+
+    /// The storage file is older than its log: it named the second segment before.
+    #[test]
+    fn a_frame_that_names_a_later_segment_refuses_the_file() {
+        let mut log = Log::new();
+        let named = log.begin();
+        log.row("a", 1);
+        log.begin();
+        log.row("b", 2);
+        refused(log.lacks(named, LogNeed::Needed), "does not belong");
+        refused(log.lacks(named, LogNeed::Closed), "does not belong");
+    }
+
+    /// The former version wrote no frame in a segment before the file named it, and its frames do
+    /// not say so. Rows that it committed without a frame would be missing.
+    #[test]
+    fn a_frame_of_the_former_version_in_the_next_segment_refuses_the_file() {
+        let mut log = Log::new();
+        let named = log.begin();
+        log.write(frame::empty(&log.last));
+        log.row("a", 1);
+        let header = log.begin();
+        assert_eq!(log.lacks(named, LogNeed::Needed).unwrap(), ["a"]);
+        log.write(FrameBytes::with_capacity(0).finish(&header));
+        refused(log.lacks(named, LogNeed::Needed), "does not belong");
+    }
+
+    #[test]
+    fn a_file_that_needs_no_log_is_refused_beside_a_later_one() {
+        let mut log = Log::new();
+        log.begin();
+        let closed = log.row("a", 1);
+        log.begin();
+        assert_eq!(log.lacks(closed, LogNeed::Closed).unwrap(), [""; 0]);
+        log.row("b", 2);
+        refused(log.lacks(closed, LogNeed::Closed), "does not belong");
+    }
 }
