@@ -34,9 +34,9 @@ use crate::{
 /// is written or read; until that succeeds, the outcome of its writes is unknown, and every call is
 /// `Unavailable`.
 ///
-/// If writing the storage file fails, it is closed and opened again. Its log takes writes meanwhile,
-/// until the tables in memory are full: then writes are `Unavailable`. While the file cannot be
-/// opened, only rows in memory can be read or written.
+/// If writing the storage file fails, it is closed and opened again. Its log takes writes
+/// meanwhile, until the tables in memory are full: then writes are `Unavailable`. While the file
+/// cannot be opened, only rows in memory can be read or written.
 ///
 /// If the file or its log was removed or replaced, the file stays open, so that an operator can
 /// bring it back. A file without its name takes no writes.

@@ -36,8 +36,8 @@ const STEP: usize = 64 << 10;
 /// The bytes of all large jobs. A job with more bytes waits until it is the only one.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// The most bytes of the tables in memory, and of the frame that is being written. Each of the three
-/// has one batch at most, or less.
+/// The most bytes of the tables in memory, and of the frame that is being written. Each of the
+/// three has one batch at most, or less.
 pub const TABLES_BYTES: usize = 3 * (BATCH.bytes + BATCH.rows * ROW_OVERHEAD);
 
 /// The most bytes of all writes that wait.

@@ -302,8 +302,8 @@ impl WriterThread {
         settled
     }
 
-    /// Waits until the log and the tables have room for a group. After an error nothing of the group
-    /// is written.
+    /// Waits until the log and the tables have room for a group. After an error nothing of the
+    /// group is written.
     fn wait_for_room(&mut self, group: &[WriteRequest]) -> std::result::Result<(), FileFailure> {
         self.settle()?;
         if !self.parts.file.is_open() {
