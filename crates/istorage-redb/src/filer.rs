@@ -214,7 +214,8 @@ impl FilerThread {
         drop((filed, filing.rows));
     }
 
-    /// Removes expired rows in transactions of their own, until none is left or a filing waits.
+    /// Removes expired rows in transactions of their own, until none is left or a filing waits. After
+    /// a failure the rest waits for the next pause: on a full disk each try would fail, too.
     fn purge(&mut self) {
         while self.keeps_index
             && self.file.is_open()
@@ -227,7 +228,7 @@ impl FilerThread {
                 Err(failure) if failure.is_damage() && is_at_index.get() => {
                     self.give_up_index(&failure);
                 }
-                Err(failure) => self.recover(&failure),
+                Err(failure) => return self.recover(&failure),
             }
         }
     }

@@ -249,3 +249,25 @@ async fn expired_rows_go_as_fast_as_they_come() {
     let len = fs::metadata(&node.path).unwrap().len();
     assert!(len <= longest * 2, "the file grew from {longest} to {len} bytes");
 }
+
+/// Removing expired rows failed on a full disk, and was tried again at once, without end: the file
+/// was opened thousands of times a second.
+#[tokio::test]
+async fn expired_rows_that_cannot_be_removed_open_the_file_seldom() {
+    let node = small_node().await;
+    let ttl = Some(Duration::from_secs(1));
+    for n in 0..100 {
+        let value = Bytes::from(vec![1; 700]);
+        let inserted = node.storage.insert_if_not_exists(row(n), value, ttl, Instant::FAR_FUTURE);
+        assert!(inserted.await.unwrap().is_applied());
+    }
+    // The file has the rows of the log then.
+    let name = KeyspaceName::new("other").unwrap();
+    node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    let opened = node.switch.opened();
+    node.switch.set(Disk::Full);
+    node.clock.advance(Duration::from_secs(2));
+    Clock::system().sleep(Duration::from_secs(3)).await;
+    let opened = node.switch.opened() - opened;
+    assert!((1..10).contains(&opened), "{opened} times in three seconds");
+}
