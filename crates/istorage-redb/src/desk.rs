@@ -93,7 +93,7 @@ impl Desk {
     /// Waits for one try of the filing. `Ok` if no filing is pending then.
     pub(crate) fn wait_for_try(&self) -> std::result::Result<(), FileFailure> {
         let mut state = lock(&self.state);
-        // A try that is under way may have begun before the reason to wait.
+        // A try that is under way counts.
         let until = state.tries + 1;
         state.is_urgent = true;
         self.changed.notify_all();

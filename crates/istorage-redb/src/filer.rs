@@ -214,8 +214,8 @@ impl FilerThread {
         drop((filed, filing.rows));
     }
 
-    /// Removes expired rows in transactions of their own, until none is left or a filing waits. After
-    /// a failure the rest waits for the next pause: on a full disk each try would fail, too.
+    /// Removes expired rows in transactions of their own, until none is left or a filing waits.
+    /// After a failure the rest waits for the next pause: on a full disk each try would fail, too.
     fn purge(&mut self) {
         while self.keeps_index
             && self.file.is_open()

@@ -46,7 +46,7 @@ pub const WAITING_BYTES: usize = URGENT_JOBS * URGENT + USUAL_JOBS * STEP + BATC
 /// The number of jobs that have places at the same time.
 pub(crate) const MOST_JOBS: usize = URGENT_JOBS + USUAL_JOBS + LARGE_BYTES / LARGE;
 
-/// The approximate number of bytes that a write adds to a transaction.
+/// The approximate number of bytes that a write adds to a frame of the log.
 pub(crate) fn bytes_of(batch: &AtomicBatch) -> usize {
     let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
         pkey.len() + op.ccols().len() + op.written().map_or(0, |value| value.len())

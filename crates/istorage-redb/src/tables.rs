@@ -6,9 +6,10 @@
 //! snapshot together have all rows of one moment if the snapshot begins where the tables begin, or
 //! later, but not behind the active table: [`Held::fits`].
 //!
-//! Without the second condition a read shows half of a write: it looks into the tables, and then
-//! both tables are filed before its snapshot begins. The snapshot has a row of a write that came
-//! after the look into the tables, and the tables had the other row as it was before.
+//! A view begins a snapshot, and then looks into the tables. If a table was filed and unlinked in
+//! between, its rows are in neither, so the snapshot does not fit. In the other order the second
+//! condition would matter: both tables are filed after the look and before the snapshot begins,
+//! and a read shows half of a write.
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
 //! The time that judges expiry: a time of the file's own, which goes on with the monotonic clock
 //! while the file is open, and stands still while the file is closed.
 //!
-//! Invariant: after a restart the file's time is not earlier than the time used for the last
-//! committed expiring row. Each commit that touches expiring rows writes the time into the file.
-//! Closing the file writes the time, too, if expiring rows are left.
+//! Invariant: after a restart the file's time is not earlier than the time that judged the last
+//! write. Each frame of the log and each commit of the file has the time.
 //!
 //! The file does not use the calendar. If it did, and a machine started with a calendar far ahead,
 //! everything would expire at once, and the removed rows would not come back.

@@ -6,8 +6,8 @@
 //! its rows are durable and shown, and no request is done twice.
 //!
 //! When the segment of the log is full, the writer begins the next one and gives the table to the
-//! [filer](crate::filer). It does not wait for the filer, unless the next table is far too large,
-//! or a keyspace is made or dropped.
+//! [filer](crate::filer). It waits for the filer only if the next table is far too large, a
+//! keyspace is made or dropped, a backup begins, or the file or a segment of its log has failed.
 
 mod pressure;
 mod waiting;

@@ -36,8 +36,7 @@ impl WaitingJobs {
 
     /// Takes the requests to write together with `first`: those that wait, up to the first job of
     /// another kind. Urgent requests that came after `first` are written before it. An urgent
-    /// request waits for no large group: its group goes into one frame of the log, and is answered
-    /// before redb writes pages.
+    /// request waits for no large group: its group goes into a small frame of the log.
     pub(super) fn take_group(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
         let urgent = self.urgent();
         let at = if first.place.is_urgent { 0 } else { urgent };

@@ -20,7 +20,7 @@ pub(crate) fn places(log: &[u8]) -> Vec<usize> {
     (0..log.len()).step_by(512).filter(|at| log[*at..].starts_with(b"VVML")).collect()
 }
 
-/// Removes the frames of the log from this one on. Each segment begins with two empty frames.
+/// Removes the frames of the log from this one on. A segment begins with an empty frame.
 pub(crate) fn lose_frames_from(folder: &Path, first: impl FnOnce(usize) -> usize) {
     let log = log_in_use(folder);
     let mut bytes = fs::read(&log).unwrap();

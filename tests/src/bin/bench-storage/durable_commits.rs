@@ -1,4 +1,4 @@
-//! The durable commits of redb: all writes wait while one of them is under way.
+//! The durable commits of redb, behind the log.
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use vvm_tests::bench::BenchError;
