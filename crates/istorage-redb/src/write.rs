@@ -430,12 +430,10 @@ impl WriterThread {
 
     /// Notes the end of the filing that is under way.
     fn note_filed(&mut self) {
-        if self.parts.desk.is_pending() {
+        if self.under_way.is_none() || self.parts.desk.is_pending() {
             return;
         }
-        if self.under_way.is_some()
-            && let Some(done) = self.parts.desk.take_also()
-        {
+        if let Some(done) = self.parts.desk.take_also() {
             self.note_change(&done);
         }
         if let Some(UnderWay { segment, weight, .. }) = self.under_way.take() {
