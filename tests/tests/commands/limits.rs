@@ -217,13 +217,14 @@ async fn full_queue(fixture: &CommandsFixture) {
 async fn too_late(fixture: &CommandsFixture) {
     let scene = Scene::new(fixture, 100, ZERO).await;
     let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
-    let soon = || fixture.shop_db.clock.now() + Duration::from_millis(100);
-    // The command has read its rows, and its group is being written.
+    let within = |millis| fixture.shop_db.clock.now() + Duration::from_millis(millis);
+    // The command has read its rows, and its group is being written. A busy server needs longer for
+    // the rows than 100 ms.
     hold.arm(StallPoint::Before(2));
-    let begun = scene.run(&node, Command { deadline: soon(), ..scene.repeatable() });
+    let begun = scene.run(&node, Command { deadline: within(3_000), ..scene.repeatable() });
     let waiting = async {
         hold.until_still().await;
-        scene.run(&node, Command { deadline: soon(), ..scene.changes("waits") }).await
+        scene.run(&node, Command { deadline: within(100), ..scene.changes("waits") }).await
     };
     let (begun, waiting) = join(begun, waiting).await;
     assert!(matches!(begun, Err(Refused::Unknown(_))), "{begun:?}");
