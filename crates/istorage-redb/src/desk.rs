@@ -5,7 +5,7 @@
 //! error: nothing waits for a disk that fails.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -46,11 +46,15 @@ pub(crate) enum FilerWork {
     Idle,
 }
 
+/// How long the filer rests after a try that failed, and between two looks for expired rows.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// The place where filings wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Desk {
     state: Mutex<DeskState>,
     changed: Condvar,
+    pause: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -62,20 +66,48 @@ struct DeskState {
     /// The number of tries so far, and the end of the last one.
     tries: u64,
     failed: Option<FileFailure>,
+    /// The number of tries that somebody waits for. The next one begins at once if it is larger.
+    awaited_tries: u64,
     /// Whether what was to be done together with the filing is done, or was given up.
     also: Option<std::result::Result<(), FileFailure>>,
-    /// Whether the next try is to begin at once.
-    is_urgent: bool,
     is_to_check: bool,
-    /// The number of checks so far.
+    /// The number of checks so far, and the number that somebody waits for.
     checks: u64,
+    awaited_checks: u64,
+    /// Whether the filer is at work.
+    is_at_work: bool,
     /// Whether the filer is to end, or has ended.
     has_ended: bool,
     /// How long the last filing took.
     took: Duration,
 }
 
+impl Default for Desk {
+    fn default() -> Desk {
+        Desk::new(PAUSE)
+    }
+}
+
+impl DeskState {
+    /// Whether the filer has something to do that does not wait for its pause.
+    fn has_new(&self) -> bool {
+        let is_due = self.failed.is_none() || self.is_try_awaited();
+        self.filing.is_some() && is_due || self.is_to_check || self.checks < self.awaited_checks
+    }
+
+    /// Whether somebody waits for a try that has not ended.
+    fn is_try_awaited(&self) -> bool {
+        self.is_pending && self.tries < self.awaited_tries
+    }
+}
+
 impl Desk {
+    /// A desk whose filer rests for `pause` after a try that failed, and between two looks for
+    /// expired rows.
+    pub(crate) fn new(pause: Duration) -> Desk {
+        Desk { state: Mutex::default(), changed: Condvar::new(), pause }
+    }
+
     /// Hands over a filing. The one before is done.
     pub(crate) fn hand_over(&self, filing: Filing) {
         let mut state = lock(&self.state);
@@ -93,18 +125,29 @@ impl Desk {
     /// Waits for one try of the filing. `Ok` if no filing is pending then.
     pub(crate) fn wait_for_try(&self) -> std::result::Result<(), FileFailure> {
         let mut state = lock(&self.state);
-        // A try that is under way counts.
-        let until = state.tries + 1;
-        state.is_urgent = true;
-        self.changed.notify_all();
-        while state.is_pending && state.tries < until && !state.has_ended {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        if state.is_pending {
+            // A try that is under way counts.
+            let until = state.tries + 1;
+            state.awaited_tries = until;
+            self.changed.notify_all();
+            let is_awaited = |state: &DeskState| state.is_pending && state.tries < until;
+            state = self.wait_while(state, is_awaited);
         }
         match (&state.failed, state.is_pending) {
             (_, false) => Ok(()),
             (Some(failure), true) => Err(failure.clone()),
             (None, true) => Err(ended()),
         }
+    }
+
+    /// Waits until a condition is false, or the filer has ended.
+    fn wait_while<'d>(
+        &self,
+        state: MutexGuard<'d, DeskState>,
+        condition: impl Fn(&DeskState) -> bool,
+    ) -> MutexGuard<'d, DeskState> {
+        let waits = |state: &mut DeskState| !state.has_ended && condition(state);
+        self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until what is done together with the filing is done or given up, or one try has ended
@@ -141,11 +184,9 @@ impl Desk {
     pub(crate) fn wait_for_check(&self) {
         let mut state = lock(&self.state);
         let until = state.checks + 1;
-        state.is_to_check = true;
+        state.awaited_checks = until;
         self.changed.notify_all();
-        while state.checks < until && !state.has_ended {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        drop(self.wait_while(state, |state| state.checks < until));
     }
 
     /// Notes the end of a check.
@@ -160,30 +201,27 @@ impl Desk {
         self.changed.notify_all();
     }
 
-    /// Waits for the next work of the filer. It waits `pause` before it tries a filing again, or is
-    /// idle. `None` if the filer is to end.
-    pub(crate) fn next(&self, pause: Duration) -> Option<FilerWork> {
-        let has_nothing = |state: &mut DeskState| {
-            let is_new = state.filing.is_some() && (state.failed.is_none() || state.is_urgent);
-            !(is_new || state.is_to_check || state.has_ended)
-        };
-        let state = lock(&self.state);
-        let waited = self.changed.wait_timeout_while(state, pause, has_nothing);
+    /// Waits for the next work of the filer. `None` if the filer is to end.
+    pub(crate) fn next(&self) -> Option<FilerWork> {
+        let mut state = lock(&self.state);
+        state.is_at_work = false;
+        let has_nothing = |state: &mut DeskState| !(state.has_new() || state.has_ended);
+        let waited = self.changed.wait_timeout_while(state, self.pause, has_nothing);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.has_ended {
             return None;
         }
-        if std::mem::take(&mut state.is_to_check) {
+        state.is_at_work = true;
+        if std::mem::take(&mut state.is_to_check) || state.checks < state.awaited_checks {
             return Some(FilerWork::Check);
         }
-        state.is_urgent = false;
         Some(state.filing.take().map_or(FilerWork::Idle, FilerWork::File))
     }
 
     /// Whether the filer has something else to do than to remove expired rows.
     pub(crate) fn has_work(&self) -> bool {
         let state = lock(&self.state);
-        state.filing.is_some() || state.is_to_check || state.has_ended
+        state.filing.is_some() || state.has_new() || state.has_ended
     }
 
     /// Notes that the filing is done.
@@ -213,6 +251,22 @@ impl Desk {
     }
 }
 
+/// What a simulated disk must know of the filer.
+#[cfg(test)]
+impl Desk {
+    /// Whether the filer does nothing until somebody gives it work, or its pause is over.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.has_ended || !(state.is_at_work || state.has_new())
+    }
+
+    /// Whether the writer waits for the filer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let state = lock(&self.state);
+        state.has_ended || state.is_try_awaited() || state.checks < state.awaited_checks
+    }
+}
+
 fn ended() -> FileFailure {
     let why = "the thread that writes the storage file has ended".to_owned();
     FileFailure::new(ErrorKind::Unavailable, why)
@@ -235,9 +289,9 @@ mod tests {
     }
 
     /// Takes the next filing, and ends one try of it.
-    fn try_once(desk: &Desk, pause: Duration, failed: Option<FileFailure>) {
+    fn try_once(desk: &Desk, failed: Option<FileFailure>) {
         loop {
-            match desk.next(pause) {
+            match desk.next() {
                 Some(FilerWork::File(filing)) => {
                     return match failed {
                         Some(failure) => desk.failed(filing, failure),
@@ -253,14 +307,13 @@ mod tests {
     /// A writer that waited for a filing to succeed waited for as long as the disk was full.
     #[test]
     fn a_waiting_writer_gets_the_error_of_one_try() {
-        let desk = &Desk::default();
+        // The pause is longer than the test: the writer asks for the second try.
+        let desk = &Desk::new(Duration::from_secs(3_600));
         desk.hand_over(filing());
         thread::scope(|scope| {
-            // The pause is longer than the test: the writer asks for the second try.
-            let pause = Duration::from_secs(3_600);
             scope.spawn(move || {
                 for failed in [Some(failure()), Some(failure()), None] {
-                    try_once(desk, pause, failed);
+                    try_once(desk, failed);
                 }
             });
             let failed = |tried: std::result::Result<(), FileFailure>| tried.is_err();
@@ -274,13 +327,13 @@ mod tests {
 
     #[test]
     fn a_filing_that_failed_is_tried_again_after_a_pause() {
-        let desk = Desk::default();
+        let desk = Desk::new(Duration::from_millis(1));
         desk.hand_over(filing());
-        try_once(&desk, Duration::ZERO, Some(failure()));
+        try_once(&desk, Some(failure()));
         assert!(desk.is_pending());
-        try_once(&desk, Duration::from_millis(1), None);
+        try_once(&desk, None);
         assert!(!desk.is_pending());
-        assert!(matches!(desk.next(Duration::ZERO), Some(FilerWork::Idle)));
+        assert!(matches!(desk.next(), Some(FilerWork::Idle)));
     }
 
     /// A filer that panicked left the writer waiting.
@@ -292,6 +345,6 @@ mod tests {
             scope.spawn(|| desk.end());
             assert!(desk.wait_for_try().is_err());
         });
-        assert!(desk.next(Duration::from_secs(3_600)).is_none());
+        assert!(desk.next().is_none());
     }
 }

@@ -12,6 +12,7 @@ use istorage::{
 
 use crate::{
     RedbConfig,
+    desk::Desk,
     disk::{Disk, real::RealDisk},
     engine::RedbEngine,
     file::StorageFile,
@@ -113,8 +114,17 @@ impl RedbDriver {
         disk: Arc<dyn Disk>,
         sizes: LogSizes,
     ) -> Result<RedbDriver> {
-        let engine = RedbEngine::start(StorageFile::new(config, disk, sizes), clock).await?;
-        Ok(RedbDriver { engine: Arc::new(engine) })
+        RedbDriver::start(StorageFile::new(config, disk, sizes), clock, Arc::default()).await
+    }
+
+    /// Opens the file, with a filer at this desk.
+    pub(crate) async fn start(
+        file: StorageFile,
+        clock: Clock,
+        desk: Arc<Desk>,
+    ) -> Result<RedbDriver> {
+        let engine = Arc::new(RedbEngine::start(file, clock, desk).await?);
+        Ok(RedbDriver { engine })
     }
 
     /// Opens an existing file for reading only. The file is not changed, not even after a crash:
@@ -125,8 +135,8 @@ impl RedbDriver {
     /// Those of [`RedbDriver::open`], and `Invalid` if there is no file.
     pub async fn open_for_reading(config: RedbConfig, clock: Clock) -> Result<ReadOnlyDriver> {
         let file = StorageFile::for_reading(config, Arc::new(RealDisk));
-        let engine = Arc::new(RedbEngine::start(file, clock).await?);
-        Ok(ReadOnlyDriver::new(Arc::new(RedbDriver { engine })))
+        let driver = RedbDriver::start(file, clock, Arc::default()).await?;
+        Ok(ReadOnlyDriver::new(Arc::new(driver)))
     }
 
     async fn bounded<T>(

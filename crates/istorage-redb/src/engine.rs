@@ -70,7 +70,11 @@ impl fmt::Debug for RedbEngine {
 
 impl RedbEngine {
     /// Opens the file on the thread of the writer, then starts the readers.
-    pub(crate) async fn start(file: StorageFile, clock: Clock) -> Result<RedbEngine> {
+    pub(crate) async fn start(
+        file: StorageFile,
+        clock: Clock,
+        desk: Arc<Desk>,
+    ) -> Result<RedbEngine> {
         let file = Arc::new(file);
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
@@ -82,7 +86,6 @@ impl RedbEngine {
         let (alive, ended) = bounded::<()>(1);
         let (readers_alive, readers_ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
-        let desk = Arc::new(Desk::default());
         let guard = || ThreadGuard {
             desk: Arc::clone(&desk),
             reads: read_jobs.clone(),

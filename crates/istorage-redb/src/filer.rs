@@ -28,8 +28,6 @@ use crate::{
     time::{Moment, SteadyTime},
 };
 
-/// How long the filer rests after a try that failed, and between two looks for expired rows.
-const PAUSE: Duration = Duration::from_secs(1);
 /// The largest number of expired rows that one transaction removes, unless it writes more rows:
 /// otherwise rows could come faster than they go.
 const PURGE: usize = 4_096;
@@ -66,7 +64,7 @@ pub(crate) struct FilerThread {
 impl FilerThread {
     /// Works until the desk ends.
     pub(crate) fn run(mut self) {
-        while let Some(work) = self.desk.next(PAUSE) {
+        while let Some(work) = self.desk.next() {
             match work {
                 FilerWork::File(filing) => self.file(filing),
                 FilerWork::Check => {

@@ -8,7 +8,7 @@
 mod page;
 mod partitions;
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
@@ -78,18 +78,18 @@ pub(crate) struct ReaderThread {
 impl ReaderThread {
     /// Answers jobs until the queue is closed and empty.
     pub(crate) fn run(self) {
-        let mut group = Vec::with_capacity(GROUP);
+        let mut group = VecDeque::with_capacity(GROUP);
         while let Ok(first) = self.jobs.recv_blocking() {
-            group.push(first);
+            group.push_back(first);
             while group.len() < GROUP
                 && let Ok(next) = self.jobs.try_recv()
             {
-                group.push(next);
+                group.push_back(next);
             }
             let mut view = RowView::new(Arc::clone(&self.file), Arc::clone(&self.tables));
             let mut failed = false;
-            for job in group.drain(..) {
-                failed |= !answer(&mut view, job);
+            while let Some(job) = group.pop_front() {
+                failed |= !answer(&mut view, job, group.is_empty());
             }
             // If the queue is full, the writer finds the failure by itself.
             if failed {
@@ -100,23 +100,26 @@ impl ReaderThread {
 }
 
 /// Answers the job. Returns `false` if the file failed.
-fn answer(view: &mut RowView, job: ReadJob) -> bool {
+///
+/// The snapshot ends before the last answer of a view. So a caller that has its answer keeps no
+/// pages of the file from being used again.
+fn answer(view: &mut RowView, job: ReadJob, is_last: bool) -> bool {
     match job {
         ReadJob::Rows { keyspace, keys, now, reply } => {
-            answer_with(reply, &keyspace, view, |view| rows(view, &keyspace, &keys, now))
+            answer_with(reply, &keyspace, view, is_last, |view| rows(view, &keyspace, &keys, now))
         }
         ReadJob::Page { keyspace, pkey, range, now, reply } => {
-            answer_with(reply, &keyspace, view, |view| {
+            answer_with(reply, &keyspace, view, is_last, |view| {
                 page::read(view, &keyspace, &pkey, &range, now)
             })
         }
         ReadJob::Partitions { keyspace, prefix, from, reply } => {
-            answer_with(reply, &keyspace, view, |view| {
+            answer_with(reply, &keyspace, view, is_last, |view| {
                 partitions::read(view, &keyspace, &prefix, from.clone())
             })
         }
         ReadJob::Exists { keyspace, reply } => {
-            answer_with(reply, &keyspace, view, |view| exists(view, &keyspace))
+            answer_with(reply, &keyspace, view, is_last, |view| exists(view, &keyspace))
         }
         ReadJob::BackupPiece { mut run, reply } => {
             if reply.is_closed() {
@@ -136,6 +139,7 @@ fn answer_with<T>(
     reply: Reply<T>,
     keyspace: &Keyspace,
     view: &mut RowView,
+    is_last: bool,
     read: impl Fn(&mut RowView) -> Result<T>,
 ) -> bool {
     if reply.is_closed() {
@@ -143,6 +147,9 @@ fn answer_with<T>(
     }
     let result = view.again(keyspace, read);
     let healthy = !result.as_ref().is_err_and(is_unavailable);
+    if is_last {
+        view.forget();
+    }
     // A caller that no longer waits needs no answer.
     let _ = reply.send(result);
     healthy

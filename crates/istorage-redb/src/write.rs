@@ -72,7 +72,6 @@ pub(crate) struct WriterThread {
     jobs: Receiver<WriteJob>,
     /// The jobs that were taken from the queue.
     waiting: WaitingJobs,
-    view: RowView,
     /// The log of the file; `None` if the file is only read.
     log: Option<WriteLog>,
     /// The size of a segment and of its table.
@@ -115,14 +114,12 @@ impl WriterThread {
         keyspaces: HashSet<KeyspaceName>,
         size: usize,
     ) -> WriterThread {
-        let view = RowView::new(Arc::clone(&parts.file), Arc::clone(&parts.tables));
         let pressure = Pressure::new(size, parts.clock.now());
         let filed = log.as_ref().map_or(0, |log| log.position().segment);
         WriterThread {
             parts,
             jobs,
             waiting: WaitingJobs::default(),
-            view,
             log,
             size,
             last_group: 0,
@@ -164,10 +161,7 @@ impl WriterThread {
     /// Waits for a job. Returns `None` when the queue is closed and empty.
     fn next_job(&mut self) -> Option<WriteJob> {
         self.take_waiting();
-        self.waiting.next().or_else(|| {
-            self.view.forget();
-            self.jobs.recv_blocking().ok()
-        })
+        self.waiting.next().or_else(|| self.jobs.recv_blocking().ok())
     }
 
     /// Takes all jobs of the queue. The [places](crate::queue) bound their number.
@@ -205,15 +199,7 @@ impl WriterThread {
         }
         self.remove_late(&mut group);
         // 1. Judge each request by the rows of the file, and of the requests before it.
-        let (mut rows, mut answers) = (MemTable::default(), Vec::with_capacity(group.len()));
-        for request in &group {
-            answers.push(self.judge(request, &rows).map(|(outcome, writes)| {
-                for (key, row) in writes {
-                    rows.set(&request.keyspace.name, key, row);
-                }
-                outcome
-            }));
-        }
+        let (rows, answers) = self.judge_all(&group);
         // 2. Bring all rows to the disk, and show them. If there are none, for example because each
         // condition failed, nothing is to be done.
         if !rows.is_empty()
@@ -240,13 +226,32 @@ impl WriterThread {
         }
     }
 
-    fn judge(&mut self, request: &WriteRequest, rows: &MemTable) -> Result<(Outcome, RowWrites)> {
+    /// Judges the requests one after another. Returns the rows that they write together.
+    fn judge_all(&self, group: &[WriteRequest]) -> (MemTable, Vec<Result<Outcome>>) {
+        let mut view = RowView::new(Arc::clone(&self.parts.file), Arc::clone(&self.parts.tables));
+        let mut rows = MemTable::default();
+        let answers = group.iter().map(|request| {
+            let (outcome, writes) = self.judge(request, &rows, &mut view)?;
+            for (key, row) in writes {
+                rows.set(&request.keyspace.name, key, row);
+            }
+            Ok(outcome)
+        });
+        let answers = answers.collect();
+        (rows, answers)
+    }
+
+    fn judge(
+        &self,
+        request: &WriteRequest,
+        rows: &MemTable,
+        view: &mut RowView,
+    ) -> Result<(Outcome, RowWrites)> {
         let keyspace = &*request.keyspace;
         if !self.keyspaces.contains(&keyspace.name) {
             return Err(errors::no_keyspace(&keyspace.name));
         }
         let now = self.parts.time.now();
-        let view = &mut self.view;
         Judge { keyspace, now }.judge(&request.batch, |key| match rows.get(&keyspace.name, key) {
             Some(row) => Ok(row.clone()),
             None => view.row(keyspace, key),
@@ -307,7 +312,6 @@ impl WriterThread {
     fn wait_for_room(&mut self, group: &[WriteRequest]) -> std::result::Result<(), FileFailure> {
         self.settle()?;
         if !self.parts.file.is_open() {
-            self.view.forget();
             self.parts.desk.wait_for_check();
         }
         self.parts.file.check_in_place()?;
@@ -422,7 +426,6 @@ impl WriterThread {
     /// Waits for one try of the filing that is under way. After an error the rows of the caller are
     /// not written.
     fn wait_for_filer(&mut self) -> std::result::Result<(), FileFailure> {
-        self.view.forget();
         let tried = self.parts.desk.wait_for_try();
         self.note_filed();
         tried.map_err(FileFailure::with_known_outcome)
@@ -469,7 +472,6 @@ impl WriterThread {
             KeyspaceChange::Drop => Also::Drop(Arc::clone(&keyspace)),
         };
         self.begin_filing(also, Some((keyspace, change))).map_err(|(failure, _)| failure)?;
-        self.view.forget();
         match self.parts.desk.wait_for_also() {
             Some(done) => {
                 self.note_change(&done);

@@ -11,6 +11,7 @@
 //! of them, from the cache of the system, until the cache is forgotten or the power is lost.
 
 mod file;
+mod gate;
 mod tests;
 
 use std::{
@@ -25,6 +26,7 @@ use std::{
 use redb::{BackendError, Builder, DatabaseError, StorageBackend};
 
 use self::file::PlatterFile;
+pub(super) use self::gate::Gate;
 use super::rng::Rng;
 use crate::disk::{
     self, Disk, FolderSync, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
@@ -133,18 +135,40 @@ impl Lock {
 }
 
 /// A disk. Clones share one state.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SimDisk(Arc<Mutex<State>>);
+#[derive(Clone, Debug)]
+pub(super) struct SimDisk {
+    state: Arc<Mutex<State>>,
+    gate: Arc<Gate>,
+}
 
 impl SimDisk {
     pub(super) fn new(seed: u64) -> SimDisk {
-        let disk = SimDisk::default();
-        disk.state().rng = Rng(seed);
-        disk
+        SimDisk::with(State { rng: Rng(seed), ..State::default() })
+    }
+
+    fn with(mut state: State) -> SimDisk {
+        let gate = Arc::new(Gate::new(Rng(state.rng.next())));
+        SimDisk { state: Arc::new(Mutex::new(state)), gate }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, for a change of the disk by this thread.
+    fn to_change(&self) -> MutexGuard<'_, State> {
+        self.gate.pass();
+        self.state()
+    }
+
+    /// Who changes the disk, and when.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// All that was done to the disk so far.
+    pub(super) fn done(&self) -> String {
+        format!("{:?}", self.state().done)
     }
 
     pub(super) fn set_sync(&self, sync: Sync) {
@@ -192,8 +216,13 @@ impl SimDisk {
         moments.iter().map(lost_at).collect()
     }
 
+    fn sync(&self, kind: Synced, done: Done) -> io::Result<()> {
+        let synced = self.to_change().sync(kind, done);
+        synced.inspect_err(|_| self.gate.opens())
+    }
+
     fn make(&self, name: &Path) -> Id {
-        let mut state = self.state();
+        let mut state = self.to_change();
         state.does(Done::Made);
         let file = state.now.files.len() - 1;
         state.name(name, file);
@@ -210,10 +239,13 @@ impl SimDisk {
         };
         let mut state = self.state();
         state.opened += 1;
-        let is_log = path.to_string_lossy().contains(".log-");
-        let kind = if is_log { Synced::Log } else { Synced::StorageFile };
+        let kind = if is_log(path) { Synced::Log } else { Synced::StorageFile };
         Ok(SimFile { disk: self.clone(), id, kind, owner: state.opened })
     }
+}
+
+fn is_log(path: &Path) -> bool {
+    path.to_string_lossy().contains(".log-")
 }
 
 impl State {
@@ -300,7 +332,7 @@ impl Platter {
         };
         let (rng, now) = (Rng(rng.next()), before.clone());
         let state = State { now, names, rng, before, ..State::default() };
-        SimDisk(Arc::new(Mutex::new(state)))
+        SimDisk::with(state)
     }
 }
 
@@ -319,7 +351,8 @@ fn change_names(names: &mut BTreeMap<PathBuf, Id>, done: &Done) {
 
 impl Disk for SimDisk {
     fn path_kind(&self, path: &Path) -> io::Result<PathKind> {
-        let state = self.state();
+        // The writer looks at its log before each group. It meets the filer at rest then.
+        let state = if is_log(path) { self.to_change() } else { self.state() };
         Ok(match state.names.get(path) {
             Some(id) => {
                 let (identity, len) = (Some((0, *id as u64)), state.seen(*id).len() as u64);
@@ -336,6 +369,8 @@ impl Disk for SimDisk {
         builder: &Builder,
         has_failed_sync: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
+        // Reads wait until the filer has opened the file again.
+        self.gate.opens();
         let file = self.file(path, mode)?;
         let (cache, identity) = (SimCache(self.clone(), file.id), Some((0, file.id as u64)));
         disk::open(OpenFile { file, cache, identity }, mode, builder, has_failed_sync)
@@ -348,7 +383,7 @@ impl Disk for SimDisk {
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.to_change();
         let Some(id) = state.names.get(file).copied() else {
             return Err(io::ErrorKind::NotFound.into());
         };
@@ -360,7 +395,7 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, name: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.to_change();
         state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
         state.does(Done::Removed(name.to_owned()));
         Ok(())
@@ -382,7 +417,7 @@ impl Disk for SimDisk {
             return Err(io::ErrorKind::NotFound.into());
         }
         let disk = self.clone();
-        Ok(Box::new(move || disk.state().sync(Synced::Folder, Done::FolderSynced)))
+        Ok(Box::new(move || disk.sync(Synced::Folder, Done::FolderSynced)))
     }
 }
 
@@ -392,7 +427,7 @@ pub(super) struct SimCache(SimDisk, Id);
 
 impl PageCache for SimCache {
     fn forget(&self, len: Option<u64>) -> io::Result<()> {
-        let mut state = self.0.state();
+        let mut state = self.0.to_change();
         // The driver forgets only the beginning of a file to find out whether the disk is there.
         // This disk is always there.
         if len.is_none() && !state.keeps_cache {
@@ -452,9 +487,12 @@ impl StorageBackend for SimFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let (file, len) = (self.id, len as usize);
+        // Readers of redb wait while it makes a file longer, and syncs it.
+        self.disk.gate.pass_with_next();
         let mut state = self.disk.state();
         let grows = len > state.seen(file).len();
         if grows && state.is_full() {
+            self.disk.gate.opens();
             return Err(io::ErrorKind::StorageFull.into());
         }
         state.does(Done::Cut { file, len });
@@ -462,13 +500,16 @@ impl StorageBackend for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.state().sync(self.kind, Done::Synced(self.id))
+        self.disk.sync(self.kind, Done::Synced(self.id))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (file, offset) = (self.id, offset as usize);
-        let mut state = self.disk.state();
+        let mut state = self.disk.to_change();
         let fails = state.is_full();
+        if fails {
+            self.disk.gate.opens();
+        }
         let done = if fails { state.rng.below(data.len() as u64 + 1) as usize } else { data.len() };
         state.does(Done::Written { file, offset, data: data[..done].to_vec() });
         if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
