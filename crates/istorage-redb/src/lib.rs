@@ -34,6 +34,8 @@ mod queue;
 mod read;
 mod request;
 mod search;
+#[cfg(test)]
+mod small_tables;
 mod storage;
 mod tables;
 mod time;

@@ -15,6 +15,8 @@ use istorage::{
 };
 use istorage_redb::{RedbConfig, RedbDriver, check};
 
+use crate::file_rows;
+
 /// The size of a page of redb.
 const PAGE: usize = 4_096;
 const ROWS: u32 = 2_000;
@@ -203,12 +205,14 @@ async fn a_damaged_expiry_index_fails_no_call_on_rows() {
     for n in 0..20 {
         node.put(Key::new("p", ccols(n))).await.unwrap();
     }
+    file_rows(&node.driver).await;
     // The index is whole at the place of this row.
     let last = lease(300, Some(Duration::from_secs(7_200)));
     let pkey = Bytes::from("long");
     assert!(
         node.storage.write_if(pkey, vec![last], Instant::FAR_FUTURE).await.unwrap().is_applied()
     );
+    file_rows(&node.driver).await;
     node.put(Key::new("p", "last")).await.unwrap();
     let there = node.storage.get(&key(0), Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();
     assert_eq!(there, Some(Bytes::new()), "the row itself is whole");

@@ -13,6 +13,8 @@ use istorage::{
 use istorage_redb::{RedbConfig, RedbDriver, check};
 use redb::TableDefinition;
 
+use crate::file_rows;
+
 async fn open(path: &Path) -> Result<RedbDriver, Error> {
     RedbDriver::open(RedbConfig::new(path), Clock::system()).await
 }
@@ -297,6 +299,7 @@ async fn a_stream_that_is_not_polled_keeps_no_snapshot_and_continues() {
         value: Bytes::from(vec![1; 100]),
     };
     storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+    file_rows(&driver).await;
 
     let mut rows =
         storage.read(Bytes::from("p"), Range::all(), Consistency::Plain, Duration::from_secs(10));
@@ -305,12 +308,16 @@ async fn a_stream_that_is_not_polled_keeps_no_snapshot_and_continues() {
     }
     // The same rows are written again and again. The file grows only if the stream keeps the old
     // pages alive.
-    for _ in 0..3 {
+    let write = async || {
         storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+        file_rows(&driver).await;
+    };
+    for _ in 0..3 {
+        write().await;
     }
     let size = fs::metadata(&path).unwrap().len();
     for _ in 0..5 {
-        storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+        write().await;
     }
     assert_eq!(fs::metadata(&path).unwrap().len(), size);
     for n in 1_500..10_000_u32 {
