@@ -14,7 +14,8 @@ use istorage::{ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use crate::{
-    backup::BackupRun, errors::FileFailure, layout::Keyspace, log::LogState, mem_table::MemTable,
+    backup::BackupRun, errors::FileFailure, log::LogState, mem_table::MemTable,
+    request::KeyspaceChange,
 };
 
 /// Rows that go into the storage file in one durable commit.
@@ -30,8 +31,7 @@ pub(crate) struct Filing {
 #[derive(Debug)]
 pub(crate) enum Also {
     Nothing,
-    Make(Arc<Keyspace>),
-    Drop(Arc<Keyspace>),
+    Change(KeyspaceChange),
     /// Takes the snapshot of a backup.
     Backup(oneshot::Sender<Result<BackupRun>>),
 }
@@ -242,7 +242,7 @@ impl Desk {
             match std::mem::replace(&mut filing.also, Also::Nothing) {
                 Also::Nothing => {}
                 Also::Backup(reply) => drop(reply.send(Err(failure.clone().into()))),
-                Also::Make(_) | Also::Drop(_) => state.also = Some(Err(failure.clone())),
+                Also::Change(_) => state.also = Some(Err(failure.clone())),
             }
         }
         (state.filing, state.failed) = (Some(filing), Some(failure));

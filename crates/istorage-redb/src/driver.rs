@@ -19,7 +19,7 @@ use crate::{
     layout::Keyspace,
     log::LogSizes,
     read::ReadJob,
-    request::WriteJob,
+    request::{KeyspaceChange, WriteJob},
     storage::RedbStorage,
 };
 
@@ -139,6 +139,12 @@ impl RedbDriver {
         Ok(ReadOnlyDriver::new(Arc::new(driver)))
     }
 
+    async fn change(&self, change: KeyspaceChange, deadline: Instant) -> Result<()> {
+        let changed =
+            self.engine.ask_writer(|place, reply| WriteJob::Change { change, place, reply });
+        self.bounded(deadline, changed).await
+    }
+
     async fn bounded<T>(
         &self,
         deadline: Instant,
@@ -161,9 +167,7 @@ impl StorageDriver for RedbDriver {
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
-        let created =
-            self.engine.ask_writer(|place, reply| WriteJob::Make { keyspace, place, reply });
-        self.bounded(deadline, created).await
+        self.change(KeyspaceChange::Make(keyspace), deadline).await
     }
 
     async fn open(
@@ -183,9 +187,7 @@ impl StorageDriver for RedbDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
-        let dropped =
-            self.engine.ask_writer(|place, reply| WriteJob::Drop { keyspace, place, reply });
-        self.bounded(deadline, dropped).await
+        self.change(KeyspaceChange::Drop(keyspace), deadline).await
     }
 
     async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {

@@ -408,6 +408,7 @@ fn stopped() -> FileFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::KeyspaceChange;
 
     /// A thread panicked with jobs left in its queue. The callers waited forever, because a channel
     /// keeps its jobs for as long as a sender exists. The driver did not report that it had failed.
@@ -432,7 +433,8 @@ mod tests {
         reads.send(exists).await.unwrap();
         let (reply, write) = oneshot::channel();
         let place = write_places.of_other().await.unwrap();
-        writes.send(WriteJob::Make { keyspace, place, reply }).await.unwrap();
+        let change = KeyspaceChange::Make(keyspace);
+        writes.send(WriteJob::Change { change, place, reply }).await.unwrap();
 
         let thread = spawn("panics", guard, || panic!("as a damaged page makes redb do")).unwrap();
         assert!(read.await.is_err() && write.await.is_err(), "they are told");

@@ -24,6 +24,7 @@ use crate::{
     filing::{self, FilingOptions, FilingTransaction},
     layout::Keyspace,
     log::LogState,
+    request::KeyspaceChange,
     tables::Tables,
     time::{Moment, SteadyTime},
 };
@@ -102,9 +103,6 @@ impl FilerThread {
     fn try_filing(&mut self, filing: &Filing) -> Result<(), FileFailure> {
         if !self.file.is_open() {
             self.reopen();
-            if self.state == Some(filing.state) {
-                return Ok(());
-            }
         }
         let is_at_index = Cell::new(false);
         let tried = self.catch(|filer| filer.commit(filing, &is_at_index));
@@ -134,10 +132,8 @@ impl FilerThread {
         let changed = filing.rows.keyspaces().map(|(name, _)| Keyspace::new(name.clone()));
         let portion = PURGE.max(filing.rows.len());
         let next = self.purge_in(&rows, changed.collect(), portion)?;
-        match &filing.also {
-            Also::Make(keyspace) => rows.make_keyspace(keyspace)?,
-            Also::Drop(keyspace) => rows.drop_keyspace(keyspace)?,
-            Also::Nothing | Also::Backup(_) => {}
+        if let Also::Change(change) = &filing.also {
+            rows.change(change)?;
         }
         self.end(txn, filing.state, next)?;
         // A file that lost its name meanwhile may be replaced by one without these rows.
@@ -187,20 +183,24 @@ impl FilerThread {
         filing::commit(txn, state, self.time.now())?;
         self.state = Some(state);
         self.keyspaces.extend(next);
+        if let Some(since) = self.failing.take() {
+            let failed_for = self.clock.now() - since;
+            let file = self.file.path().display();
+            tracing::warn!(%file, ?failed_for, "the storage file works again: a write succeeded");
+        }
         Ok(())
     }
 
     /// Notes that the file has a filing.
     fn note_commit(&mut self, filing: Filing, took: Duration) {
         self.is_unknown = false;
-        if let Some(since) = self.failing.take() {
-            let failed_for = self.clock.now() - since;
-            let file = self.file.path().display();
-            tracing::warn!(%file, ?failed_for, "the storage file works again: a write succeeded");
-        }
         match filing.also {
-            Also::Make(keyspace) => drop(self.keyspaces.insert(keyspace.name.clone(), None)),
-            Also::Drop(keyspace) => drop(self.keyspaces.remove(&keyspace.name)),
+            Also::Change(KeyspaceChange::Make(keyspace)) => {
+                self.keyspaces.insert(keyspace.name.clone(), None);
+            }
+            Also::Change(KeyspaceChange::Drop(keyspace)) => {
+                self.keyspaces.remove(&keyspace.name);
+            }
             Also::Backup(reply) => {
                 drop(reply.send(BackupRun::begin(&self.file, self.time.now())));
             }

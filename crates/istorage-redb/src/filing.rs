@@ -13,6 +13,7 @@ use crate::{
     layout::{self, FORMAT, FileRow, Keyspace, META, META_FORMAT, META_LOG, META_TIME},
     log::LogState,
     mem_table::MemTable,
+    request::KeyspaceChange,
     time::Moment,
 };
 
@@ -116,15 +117,18 @@ impl<'t> FilingTransaction<'t> {
         Ok(first)
     }
 
-    pub(crate) fn make_keyspace(&self, keyspace: &Keyspace) -> Result<(), FileFailure> {
-        self.txn.open_table(keyspace.rows())?;
-        self.txn.open_table(keyspace.expiry())?;
-        Ok(())
-    }
-
-    pub(crate) fn drop_keyspace(&self, keyspace: &Keyspace) -> Result<(), FileFailure> {
-        self.txn.delete_table(keyspace.rows())?;
-        self.txn.delete_table(keyspace.expiry())?;
+    /// Makes or drops a keyspace.
+    pub(crate) fn change(&self, change: &KeyspaceChange) -> Result<(), FileFailure> {
+        match change {
+            KeyspaceChange::Make(keyspace) => {
+                self.txn.open_table(keyspace.rows())?;
+                self.txn.open_table(keyspace.expiry())?;
+            }
+            KeyspaceChange::Drop(keyspace) => {
+                self.txn.delete_table(keyspace.rows())?;
+                self.txn.delete_table(keyspace.expiry())?;
+            }
+        }
         Ok(())
     }
 }
@@ -164,7 +168,7 @@ pub(crate) fn commit(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, sync::Arc};
 
     use bytes::Bytes;
     use istorage::KeyspaceName;
@@ -180,7 +184,8 @@ mod tests {
     /// A file with one keyspace.
     fn database() -> Database {
         let database = Builder::new().create_with_backend(InMemoryBackend::new()).unwrap();
-        change(&database, true, |rows| rows.make_keyspace(&keyspace()).unwrap());
+        let made = KeyspaceChange::Make(Arc::new(keyspace()));
+        change(&database, true, |rows| rows.change(&made).unwrap());
         database
     }
 

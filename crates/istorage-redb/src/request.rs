@@ -12,13 +12,8 @@ use crate::{backup::BackupRun, layout::Keyspace, queue::QueuePlace};
 #[derive(Debug)]
 pub(crate) enum WriteJob {
     Write(WriteRequest),
-    Make {
-        keyspace: Arc<Keyspace>,
-        place: QueuePlace,
-        reply: oneshot::Sender<Result<()>>,
-    },
-    Drop {
-        keyspace: Arc<Keyspace>,
+    Change {
+        change: KeyspaceChange,
         place: QueuePlace,
         reply: oneshot::Sender<Result<()>>,
     },
@@ -29,6 +24,13 @@ pub(crate) enum WriteJob {
     },
     /// A read failed: look whether the file and its log work.
     Check,
+}
+
+/// A change of the keyspaces of a file.
+#[derive(Clone, Debug)]
+pub(crate) enum KeyspaceChange {
+    Make(Arc<Keyspace>),
+    Drop(Arc<Keyspace>),
 }
 
 /// A write, with the channel for its answer.

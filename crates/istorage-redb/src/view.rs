@@ -73,32 +73,31 @@ impl RowView {
     /// Looks into the tables, beside a snapshot that fits them. `look` returns what it found in the
     /// tables; no call of the disk is made meanwhile.
     pub(crate) fn of_one_moment<T>(&mut self, look: impl Fn(&Held) -> T) -> Result<T> {
-        for _ in 0..TURNS {
-            if let Some(snapshot) = &self.snapshot {
-                let held = self.hold()?;
-                if held.fits(snapshot.segment) {
-                    return Ok(look(&held));
-                }
-            }
-            self.snapshot = Some(FileSnapshot::begin(&self.file)?);
-        }
-        Err(self.file.not_open().into())
+        self.look(|held, has_file| has_file.then(|| look(held)))
     }
 
     /// Looks for rows in the tables. A snapshot that fits them has the other rows; none is begun if
     /// the tables have all.
-    pub(crate) fn in_memory<K: AsRef<[u8]>>(
+    pub(crate) fn in_memory(
         &mut self,
         keyspace: &Keyspace,
-        keys: &[K],
+        keys: &[Vec<u8>],
     ) -> Result<Vec<Option<MemRow>>> {
+        self.look(|held, has_file| {
+            let rows = keys.iter().map(|key| held.get(&keyspace.name, key).cloned());
+            let rows: Vec<_> = rows.collect();
+            (has_file || rows.iter().all(Option::is_some)).then_some(rows)
+        })
+    }
+
+    /// Looks into the tables. `look` is told whether the present snapshot fits them. If it needs
+    /// one, it returns `None`, and looks again.
+    fn look<T>(&mut self, look: impl Fn(&Held, bool) -> Option<T>) -> Result<T> {
         for _ in 0..TURNS {
             let held = self.hold()?;
-            let rows = keys.iter().map(|key| held.get(&keyspace.name, key.as_ref()).cloned());
-            let rows: Vec<_> = rows.collect();
             let fits = self.snapshot.as_ref().is_some_and(|snapshot| held.fits(snapshot.segment));
-            if fits || rows.iter().all(Option::is_some) {
-                return Ok(rows);
+            if let Some(found) = look(&held, fits) {
+                return Ok(found);
             }
             drop(held);
             self.snapshot = Some(FileSnapshot::begin(&self.file)?);
@@ -143,9 +142,12 @@ impl RowView {
 
     /// The bytes of a row at this moment.
     pub(crate) fn row(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
-        self.again(keyspace, |view| match view.in_memory(keyspace, &[key])?.pop().flatten() {
-            Some(row) => Ok(row),
-            None => view.row_in_file(keyspace, key),
+        self.again(keyspace, |view| {
+            let known = view.look(|held, has_file| match held.get(&keyspace.name, key) {
+                Some(row) => Some(Some(row.clone())),
+                None => has_file.then_some(None),
+            })?;
+            known.map_or_else(|| view.row_in_file(keyspace, key), Ok)
         })
     }
 

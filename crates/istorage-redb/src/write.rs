@@ -27,11 +27,10 @@ use crate::{
     errors::{self, FileFailure},
     file::StorageFile,
     judge::{Judge, RowWrites},
-    layout::Keyspace,
-    log::{self, FrameBytes, LogNeed, LogState, WriteLog},
+    log::{self, LogNeed, LogState, WriteLog},
     mem_table::MemTable,
     queue::weight_of,
-    request::{WriteJob, WriteRequest},
+    request::{KeyspaceChange, WriteJob, WriteRequest},
     tables::Tables,
     time::SteadyTime,
     view::RowView,
@@ -79,8 +78,6 @@ pub(crate) struct WriterThread {
     /// The number of requests in the last group.
     last_group: usize,
     keyspaces: HashSet<KeyspaceName>,
-    /// The first segment of which the file lacks rows, as the writer knows it.
-    filed: u64,
     /// The filing that was handed over last; `None` when the writer has seen its end.
     under_way: Option<UnderWay>,
     pressure: Pressure,
@@ -94,16 +91,8 @@ pub(crate) struct WriterThread {
 /// A filing that the writer has handed over.
 #[derive(Debug)]
 struct UnderWay {
-    /// The segment that the file names afterwards.
-    segment: u64,
     weight: usize,
-    change: Option<(Arc<Keyspace>, KeyspaceChange)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeyspaceChange {
-    Make,
-    Drop,
+    change: Option<KeyspaceChange>,
 }
 
 impl WriterThread {
@@ -115,7 +104,6 @@ impl WriterThread {
         size: usize,
     ) -> WriterThread {
         let pressure = Pressure::new(size, parts.clock.now());
-        let filed = log.as_ref().map_or(0, |log| log.position().segment);
         WriterThread {
             parts,
             jobs,
@@ -124,7 +112,6 @@ impl WriterThread {
             size,
             last_group: 0,
             keyspaces,
-            filed,
             under_way: None,
             pressure,
             failing: None,
@@ -142,11 +129,8 @@ impl WriterThread {
                     self.write(group);
                     self.freeze_if_full();
                 }
-                WriteJob::Make { keyspace, reply, place: _place } => {
-                    drop(reply.send(self.change(keyspace, KeyspaceChange::Make)));
-                }
-                WriteJob::Drop { keyspace, reply, place: _place } => {
-                    drop(reply.send(self.change(keyspace, KeyspaceChange::Drop)));
+                WriteJob::Change { change, reply, place: _place } => {
+                    drop(reply.send(self.change(change)));
                 }
                 WriteJob::Backup { reply, place: _place } => self.back_up(reply),
                 WriteJob::Check => {
@@ -193,9 +177,7 @@ impl WriterThread {
         // other order a request would pass the comparison, its deadline would pass, and the late
         // request would be written.
         if let Err(failure) = self.wait_for_room(&group) {
-            return group
-                .into_iter()
-                .for_each(|request| request.answer(Err(failure.clone().into())));
+            return refuse(group, &failure);
         }
         self.remove_late(&mut group);
         // 1. Judge each request by the rows of the file, and of the requests before it.
@@ -206,9 +188,7 @@ impl WriterThread {
             && let Err(failure) = self.write_rows(rows)
         {
             // An answer may tell of rows of the group that are not there.
-            return group
-                .into_iter()
-                .for_each(|request| request.answer(Err(failure.clone().into())));
+            return refuse(group, &failure);
         }
         // 3. Answer.
         group.into_iter().zip(answers).for_each(|(request, answer)| request.answer(answer));
@@ -260,15 +240,17 @@ impl WriterThread {
 
     /// Brings rows to the log, and shows them.
     fn write_rows(&mut self, rows: MemTable) -> std::result::Result<(), FileFailure> {
-        let effects = log::encode(&rows, self.parts.time.now(), self.filed);
-        self.append(effects)?;
+        self.append(&rows)?;
         self.parts.tables.publish(rows);
         Ok(())
     }
 
-    fn append(&mut self, effects: FrameBytes) -> std::result::Result<(), FileFailure> {
+    /// Brings a frame with some rows to the log.
+    fn append(&mut self, rows: &MemTable) -> std::result::Result<(), FileFailure> {
         let Some(log) = &mut self.log else { return Err(self.parts.file.not_open()) };
-        let written = log.append(effects);
+        // The file lacks rows of the segment before as long as their filing is under way.
+        let filed = log.position().segment - u64::from(self.under_way.is_some());
+        let written = log.append(log::encode(rows, self.parts.time.now(), filed));
         match &written {
             Err(failure) => self.note_failure(failure),
             Ok(()) => {
@@ -326,7 +308,7 @@ impl WriterThread {
         }
         if !self.log.as_ref().is_some_and(WriteLog::is_in_place) {
             self.wait_for_filer()?;
-            self.begin_filing(Also::Nothing, None).map_err(|(failure, _)| failure)?;
+            self.begin_filing()?;
             self.wait_for_filer()?;
         }
         // 2. At the bound the writer waits for the filer.
@@ -335,7 +317,7 @@ impl WriterThread {
             self.wait_for_filer()?;
         }
         if self.is_at_bound(weight) {
-            self.begin_filing(Also::Nothing, None).map_err(|(failure, _)| failure)?;
+            self.begin_filing()?;
         }
         // 3. Before that it is slowed, as the filer needs it.
         if self.under_way.is_some() {
@@ -370,7 +352,7 @@ impl WriterThread {
     fn freeze_if_full(&mut self) {
         if self.fill() >= self.size && self.under_way.is_none() {
             // The failure is noted.
-            let _ = self.begin_filing(Also::Nothing, None);
+            let _ = self.begin_filing();
         }
         self.parts.table.set(self.fill() as f64);
     }
@@ -381,35 +363,41 @@ impl WriterThread {
             let run = BackupRun::begin(&self.parts.file, self.parts.time.now());
             return drop(reply.send(run));
         }
-        let also = Also::Backup(reply);
-        let begun = match self.settle().and_then(|()| self.wait_for_filer()) {
-            Ok(()) => self.begin_filing(also, None),
-            Err(failure) => Err((failure, also)),
-        };
-        if let Err((failure, Also::Backup(reply))) = begun {
-            drop(reply.send(Err(failure.into())));
+        match self.free_filer().and_then(|()| self.begin_segment()) {
+            Ok(state) => self.hand_over(state, Also::Backup(reply)),
+            Err(failure) => drop(reply.send(Err(failure.into()))),
         }
     }
 
     /// Begins the next segment, and gives the table of this one to the filer, which is free.
-    fn begin_filing(
-        &mut self,
-        also: Also,
-        change: Option<(Arc<Keyspace>, KeyspaceChange)>,
-    ) -> std::result::Result<(), (FileFailure, Also)> {
-        let Some(log) = &mut self.log else { return Err((self.parts.file.not_open(), also)) };
+    fn begin_filing(&mut self) -> std::result::Result<(), FileFailure> {
+        let state = self.begin_segment()?;
+        self.hand_over(state, Also::Nothing);
+        Ok(())
+    }
+
+    /// Begins the next segment. The filer is free. Returns what the file has when it has the rows
+    /// of this segment.
+    fn begin_segment(&mut self) -> std::result::Result<LogState, FileFailure> {
+        let Some(log) = &mut self.log else { return Err(self.parts.file.not_open()) };
         if let Err(failure) = log.begin_next() {
             self.note_failed_freeze(&failure);
-            return Err((failure, also));
+            return Err(failure);
         }
         self.cannot_freeze = false;
-        let state = LogState { position: log.position(), need: LogNeed::Needed };
+        Ok(LogState { position: log.position(), need: LogNeed::Needed })
+    }
+
+    /// Gives the table of the segment before to the filer.
+    fn hand_over(&mut self, state: LogState, also: Also) {
         let rows = self.parts.tables.freeze();
-        let (segment, weight) = (state.position.segment, rows.weight());
-        self.under_way = Some(UnderWay { segment, weight, change });
+        let change = match &also {
+            Also::Change(change) => Some(change.clone()),
+            Also::Nothing | Also::Backup(_) => None,
+        };
+        self.under_way = Some(UnderWay { weight: rows.weight(), change });
         self.pressure.begin(self.parts.clock.now());
         self.parts.desk.hand_over(Filing { rows, state, also });
-        Ok(())
     }
 
     /// Notes that no segment could be begun. The node log gets one line.
@@ -421,6 +409,12 @@ impl WriterThread {
             let file = self.parts.file.path().display();
             tracing::error!(%file, error = %failure, "the log of the storage file cannot begin its next segment");
         }
+    }
+
+    /// Settles the log, and waits until the filer is free.
+    fn free_filer(&mut self) -> std::result::Result<(), FileFailure> {
+        self.settle()?;
+        self.wait_for_filer()
     }
 
     /// Waits for one try of the filing that is under way. After an error the rows of the caller are
@@ -439,8 +433,7 @@ impl WriterThread {
         if let Some(done) = self.parts.desk.take_also() {
             self.note_change(&done);
         }
-        if let Some(UnderWay { segment, weight, .. }) = self.under_way.take() {
-            self.filed = segment;
+        if let Some(UnderWay { weight, .. }) = self.under_way.take() {
             self.pressure.filed(weight, self.parts.desk.took());
         }
     }
@@ -448,30 +441,30 @@ impl WriterThread {
     /// Notes that the change of a keyspace is done, or was given up.
     fn note_change(&mut self, done: &std::result::Result<(), FileFailure>) {
         let change = self.under_way.as_mut().and_then(|under_way| under_way.change.take());
-        match (change, done) {
-            (Some((keyspace, KeyspaceChange::Make)), Ok(())) => {
+        match change.filter(|_| done.is_ok()) {
+            Some(KeyspaceChange::Make(keyspace)) => {
                 self.keyspaces.insert(keyspace.name.clone());
             }
-            (Some((keyspace, KeyspaceChange::Drop)), Ok(())) => {
+            Some(KeyspaceChange::Drop(keyspace)) => {
                 self.keyspaces.remove(&keyspace.name);
             }
-            _ => {}
+            None => {}
         }
     }
 
     /// Makes or drops a keyspace. All rows of the log are in the file afterwards, so no frame of
     /// another keyspace with the same name is left.
-    fn change(&mut self, keyspace: Arc<Keyspace>, change: KeyspaceChange) -> Result<()> {
-        let settled = self.settle().and_then(|()| self.wait_for_filer());
-        settled.map_err(Error::from)?;
-        if self.keyspaces.contains(&keyspace.name) == (change == KeyspaceChange::Make) {
+    fn change(&mut self, change: KeyspaceChange) -> Result<()> {
+        self.free_filer()?;
+        let is_so = match &change {
+            KeyspaceChange::Make(keyspace) => self.keyspaces.contains(&keyspace.name),
+            KeyspaceChange::Drop(keyspace) => !self.keyspaces.contains(&keyspace.name),
+        };
+        if is_so {
             return Ok(());
         }
-        let also = match change {
-            KeyspaceChange::Make => Also::Make(Arc::clone(&keyspace)),
-            KeyspaceChange::Drop => Also::Drop(Arc::clone(&keyspace)),
-        };
-        self.begin_filing(also, Some((keyspace, change))).map_err(|(failure, _)| failure)?;
+        let state = self.begin_segment()?;
+        self.hand_over(state, Also::Change(change));
         match self.parts.desk.wait_for_also() {
             Some(done) => {
                 self.note_change(&done);
@@ -482,13 +475,13 @@ impl WriterThread {
         }
         self.note_filed();
         // An older copy of the file, without the keyspace, is refused from now on.
-        let effects = log::encode(&MemTable::default(), self.parts.time.now(), self.filed);
-        Ok(self.append(effects).map_err(FileFailure::with_unknown_outcome)?)
+        let appended = self.append(&MemTable::default());
+        Ok(appended.map_err(FileFailure::with_unknown_outcome)?)
     }
 
     /// Brings all rows into the file, so that the file needs no log. Each part is tried once.
     fn close(&mut self) {
-        let closed = self.settle().and_then(|()| self.wait_for_filer()).and_then(|()| {
+        let closed = self.free_filer().and_then(|()| {
             let Some(log) = &self.log else { return Ok(()) };
             let state = LogState { position: log.position(), need: LogNeed::Closed };
             let (rows, also) = (self.parts.tables.freeze(), Also::Nothing);
@@ -501,4 +494,9 @@ impl WriterThread {
             tracing::warn!(%file, %error, "storage file closed without a last commit: the next opening replays its log");
         }
     }
+}
+
+/// Answers all requests of a group with a failure.
+fn refuse(group: Vec<WriteRequest>, failure: &FileFailure) {
+    group.into_iter().for_each(|request| request.answer(Err(failure.clone().into())));
 }
