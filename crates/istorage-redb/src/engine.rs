@@ -19,7 +19,6 @@ use async_channel::{Receiver, Sender, bounded};
 use base::locks::lock;
 use clock::{Clock, Instant};
 use istorage::{AtomicBatch, Error, ErrorKind, KeyspaceName, Outcome, Result};
-use metrics::{Counter, Gauge, Histogram};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
@@ -33,9 +32,10 @@ use crate::{
     queue::{MOST_JOBS, QueuePlace, QueuePlaces},
     read::{ReadJob, ReaderThread},
     request::{WriteJob, WriteRequest},
+    shared::{EngineMeters, Shared},
     tables::Tables,
     time::{Moment, SteadyTime},
-    write::{WriterParts, WriterThread},
+    write::WriterThread,
 };
 
 /// How many jobs may wait for the readers. When their queue is full, a sender waits for a place.
@@ -86,8 +86,16 @@ impl RedbEngine {
         let (alive, ended) = bounded::<()>(1);
         let (readers_alive, readers_ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
+        let shared = Shared {
+            file: Arc::clone(&file),
+            desk,
+            clock: clock.clone(),
+            time: Arc::clone(&time),
+            failed: Arc::clone(&failed),
+            meters: EngineMeters::new(),
+        };
         let guard = || ThreadGuard {
-            desk: Arc::clone(&desk),
+            desk: Arc::clone(&shared.desk),
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
             write_places: write_places.clone(),
@@ -96,15 +104,7 @@ impl RedbEngine {
         };
 
         let (opened, opening) = oneshot::channel();
-        let opener = Opener {
-            file: Arc::clone(&file),
-            desk: Arc::clone(&desk),
-            jobs: write_jobs.clone(),
-            clock: clock.clone(),
-            time: Arc::clone(&time),
-            failed: Arc::clone(&failed),
-            meters: EngineMeters::new(),
-        };
+        let opener = Opener { shared: shared.clone(), jobs: write_jobs.clone() };
         let filer_guard = guard();
         let mut threads = vec![spawn("redb-writer", guard(), move || {
             opener.run(opened, filer_guard, &readers_ended);
@@ -240,30 +240,8 @@ impl RedbEngine {
 
 /// Opens the file for the writer and the filer, on the thread of the writer.
 struct Opener {
-    file: Arc<StorageFile>,
-    desk: Arc<Desk>,
+    shared: Shared,
     jobs: Receiver<WriteJob>,
-    clock: Clock,
-    time: Arc<SteadyTime>,
-    failed: Arc<watch::Sender<Option<FileFailure>>>,
-    meters: EngineMeters,
-}
-
-/// The metrics of the writer and the filer.
-struct EngineMeters {
-    commits: Histogram,
-    slowed: Counter,
-    table: Gauge,
-}
-
-impl EngineMeters {
-    fn new() -> EngineMeters {
-        EngineMeters {
-            commits: metrics::histogram!("istorage_redb_durable_commit_seconds"),
-            slowed: metrics::counter!("istorage_redb_slowed_groups_total"),
-            table: metrics::gauge!("istorage_redb_table_bytes"),
-        }
-    }
 }
 
 /// An open file, with those who write it.
@@ -284,7 +262,7 @@ impl Opener {
         filer_guard: ThreadGuard,
         readers_ended: &Receiver<()>,
     ) {
-        let file = Arc::clone(&self.file);
+        let file = Arc::clone(&self.shared.file);
         let started = self.open().and_then(|Opened { tables, to_check, writer, filer }| {
             let filer = spawn("redb-filer", filer_guard, move || filer.run())?;
             Ok((tables, to_check, writer, filer))
@@ -307,47 +285,19 @@ impl Opener {
 
     /// Opens the file, and makes it if it does not exist.
     fn open(self) -> Result<Opened> {
-        let Opener { file, desk, jobs, clock, time, failed, meters } = self;
-        let opened = file.open(clock.random())?;
+        let Opener { shared, jobs } = self;
+        let opened = shared.file.open(shared.clock.random())?;
         let OpenedFile { contents, log, is_to_check, keeps_index } = opened;
         if let Some(seen) = contents.time {
-            time.raise(seen);
+            shared.time.raise(seen);
         }
         let segment = contents.log.map_or(0, |state| state.position.segment);
         let is_unsettled = log.as_ref().map(WriteLog::unsettled).unwrap_or_default();
         let tables = Arc::new(Tables::new(segment, is_unsettled));
         let keyspaces: HashSet<_> = contents.keyspaces.keys().cloned().collect();
         let to_check = if is_to_check { keyspaces.iter().cloned().collect() } else { Vec::new() };
-        let filer = FilerThread {
-            file: Arc::clone(&file),
-            desk: Arc::clone(&desk),
-            tables: Arc::clone(&tables),
-            clock: clock.clone(),
-            time: Arc::clone(&time),
-            failed: Arc::clone(&failed),
-            state: contents.log,
-            next: None,
-            is_unknown: false,
-            not_opened: None,
-            keyspaces: contents.keyspaces,
-            keeps_index,
-            failing: None,
-            commits: meters.commits,
-        };
-        let size = file.segment_size();
-        let EngineMeters { slowed, table, .. } = meters;
-        let tables_of_writer = Arc::clone(&tables);
-        let parts = WriterParts {
-            file,
-            desk,
-            tables: tables_of_writer,
-            clock,
-            time,
-            failed,
-            slowed,
-            table,
-        };
-        let writer = WriterThread::new(parts, jobs, log, keyspaces, size);
+        let filer = FilerThread::new(shared.clone(), Arc::clone(&tables), contents, keeps_index);
+        let writer = WriterThread::new(shared, Arc::clone(&tables), jobs, log, keyspaces);
         Ok(Opened { tables, to_check, writer, filer })
     }
 }

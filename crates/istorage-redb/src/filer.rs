@@ -10,23 +10,22 @@
 use std::{cell::Cell, collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use base::with_causes;
-use clock::{Clock, Instant};
+use clock::Instant;
 use istorage::KeyspaceName;
-use metrics::Histogram;
 use redb::WriteTransaction;
-use tokio::sync::watch;
 
 use crate::{
     backup::BackupRun,
-    desk::{Also, Desk, FilerWork, Filing},
+    desk::{Also, FilerWork, Filing},
     errors::{self, FileFailure},
-    file::{Contents, StorageFile},
+    file::Contents,
     filing::{self, FilingOptions, FilingTransaction},
     layout::Keyspace,
     log::LogState,
     request::KeyspaceChange,
+    shared::Shared,
     tables::Tables,
-    time::{Moment, SteadyTime},
+    time::Moment,
 };
 
 /// The largest number of expired rows that one transaction removes, unless it writes more rows:
@@ -36,41 +35,54 @@ const PURGE: usize = 4_096;
 /// The state of the filer's thread.
 #[derive(Debug)]
 pub(crate) struct FilerThread {
-    pub(crate) file: Arc<StorageFile>,
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) tables: Arc<Tables>,
-    pub(crate) clock: Clock,
-    pub(crate) time: Arc<SteadyTime>,
-    /// Set when the driver cannot go on.
-    pub(crate) failed: Arc<watch::Sender<Option<FileFailure>>>,
+    shared: Shared,
+    tables: Arc<Tables>,
     /// What the file names in the log.
-    pub(crate) state: Option<LogState>,
+    state: Option<LogState>,
     /// What it names after the filing that is tried.
-    pub(crate) next: Option<LogState>,
+    next: Option<LogState>,
     /// Whether nobody knows if the file has that filing. The file tells when it is opened again.
-    pub(crate) is_unknown: bool,
+    is_unknown: bool,
     /// Why the file could not be opened again, as the node log has it.
-    pub(crate) not_opened: Option<String>,
+    not_opened: Option<String>,
     /// Every keyspace, and when its first row expires.
-    pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
+    keyspaces: HashMap<KeyspaceName, Option<Moment>>,
     /// Whether expired rows are removed: not if the index of them is damaged, or the file is only
     /// read.
-    pub(crate) keeps_index: bool,
+    keeps_index: bool,
     /// The time of the first failure since the last commit that succeeded. `None` while the file
     /// works.
-    pub(crate) failing: Option<Instant>,
-    pub(crate) commits: Histogram,
+    failing: Option<Instant>,
 }
 
 impl FilerThread {
+    pub(crate) fn new(
+        shared: Shared,
+        tables: Arc<Tables>,
+        contents: Contents,
+        keeps_index: bool,
+    ) -> FilerThread {
+        FilerThread {
+            shared,
+            tables,
+            state: contents.log,
+            next: None,
+            is_unknown: false,
+            not_opened: None,
+            keyspaces: contents.keyspaces,
+            keeps_index,
+            failing: None,
+        }
+    }
+
     /// Works until the desk ends.
     pub(crate) fn run(mut self) {
-        while let Some(work) = self.desk.next() {
+        while let Some(work) = self.shared.desk.next() {
             match work {
                 FilerWork::File(filing) => self.file(filing),
                 FilerWork::Check => {
                     self.check();
-                    self.desk.checked();
+                    self.shared.desk.checked();
                 }
                 FilerWork::Idle => self.purge(),
             }
@@ -79,7 +91,7 @@ impl FilerThread {
 
     /// Tries once to bring a table into the file.
     fn file(&mut self, filing: Filing) {
-        let started = self.clock.now();
+        let started = self.shared.clock.now();
         self.next = Some(filing.state);
         let tried = self.try_filing(&filing).or_else(|failure| {
             self.is_unknown |= failure.is_unknown();
@@ -92,16 +104,19 @@ impl FilerThread {
         });
         match tried {
             Ok(()) => {
-                let took = self.clock.now() - started;
-                self.commits.record(took);
+                let took = self.shared.clock.now() - started;
+                self.shared.meters.commits.record(took);
                 self.note_commit(filing, took);
             }
-            Err(failure) => self.desk.failed(filing, failure),
+            Err(failure) => {
+                self.shared.meters.failed_commits.increment(1);
+                self.shared.desk.failed(filing, failure);
+            }
         }
     }
 
     fn try_filing(&mut self, filing: &Filing) -> Result<(), FileFailure> {
-        if !self.file.is_open() {
+        if !self.shared.file.is_open() {
             self.reopen();
         }
         let is_at_index = Cell::new(false);
@@ -125,7 +140,7 @@ impl FilerThread {
     }
 
     fn commit(&mut self, filing: &Filing, is_at_index: &Cell<bool>) -> Result<(), FileFailure> {
-        let txn = self.file.begin_write()?;
+        let txn = self.shared.file.begin_write()?;
         let keeps_index = self.keeps_index;
         let rows = FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index });
         rows.write(&filing.rows)?;
@@ -137,7 +152,7 @@ impl FilerThread {
         }
         self.end(txn, filing.state, next)?;
         // A file that lost its name meanwhile may be replaced by one without these rows.
-        self.file.check_in_place().map_err(FileFailure::with_unknown_outcome)
+        self.shared.file.check_in_place().map_err(FileFailure::with_unknown_outcome)
     }
 
     /// Removes expired rows. Returns when the first row of each changed keyspace expires.
@@ -150,7 +165,7 @@ impl FilerThread {
         if !self.keeps_index {
             return Ok(Vec::new());
         }
-        let now = self.time.now();
+        let now = self.shared.time.now();
         for name in self.due(now) {
             if changed.iter().all(|keyspace| keyspace.name != *name) {
                 changed.push(Keyspace::new(name.clone()));
@@ -179,13 +194,13 @@ impl FilerThread {
         state: LogState,
         next: Vec<(KeyspaceName, Option<Moment>)>,
     ) -> Result<(), FileFailure> {
-        self.file.check_in_place()?;
-        filing::commit(txn, state, self.time.now())?;
+        self.shared.file.check_in_place()?;
+        filing::commit(txn, state, self.shared.time.now())?;
         self.state = Some(state);
         self.keyspaces.extend(next);
         if let Some(since) = self.failing.take() {
-            let failed_for = self.clock.now() - since;
-            let file = self.file.path().display();
+            let failed_for = self.shared.clock.now() - since;
+            let file = self.shared.file.path().display();
             tracing::warn!(%file, ?failed_for, "the storage file works again: a write succeeded");
         }
         Ok(())
@@ -202,13 +217,13 @@ impl FilerThread {
                 self.keyspaces.remove(&keyspace.name);
             }
             Also::Backup(reply) => {
-                drop(reply.send(BackupRun::begin(&self.file, self.time.now())));
+                drop(reply.send(BackupRun::begin(&self.shared.file, self.shared.time.now())));
             }
             Also::Nothing => {}
         }
         // Freeing the rows takes long, so they are kept until the writer may go on.
         let filed = self.tables.unlink();
-        self.desk.done(took);
+        self.shared.desk.done(took);
         drop((filed, filing.rows));
     }
 
@@ -216,9 +231,9 @@ impl FilerThread {
     /// After a failure the rest waits for the next pause: on a full disk each try would fail, too.
     fn purge(&mut self) {
         while self.keeps_index
-            && self.file.is_open()
-            && self.due(self.time.now()).next().is_some()
-            && !self.desk.has_work()
+            && self.shared.file.is_open()
+            && self.due(self.shared.time.now()).next().is_some()
+            && !self.shared.desk.has_work()
         {
             let is_at_index = Cell::new(false);
             match self.purge_once(&is_at_index) {
@@ -234,7 +249,7 @@ impl FilerThread {
     fn purge_once(&mut self, is_at_index: &Cell<bool>) -> Result<(), FileFailure> {
         let Some(state) = self.state else { return Ok(()) };
         self.catch(|filer| {
-            let txn = filer.file.begin_write()?;
+            let txn = filer.shared.file.begin_write()?;
             let options = FilingOptions { is_at_index, keeps_index: true };
             let rows = FilingTransaction::new(&txn, &options);
             let next = filer.purge_in(&rows, Vec::new(), PURGE)?;
@@ -245,7 +260,7 @@ impl FilerThread {
     /// Stops removing expired rows. Readers do not see expired rows, whether the file has them or
     /// not.
     fn give_up_index(&mut self, failure: &FileFailure) {
-        let file = self.file.path().display();
+        let file = self.shared.file.path().display();
         tracing::error!(%file, error = %failure, "expired rows are no longer removed from the storage file");
         self.keeps_index = false;
         self.reopen();
@@ -253,7 +268,7 @@ impl FilerThread {
 
     /// Opens the file again if a transaction cannot begin.
     fn check(&mut self) {
-        let checked = self.catch(|filer| Ok(filer.file.begin_write()?.abort()?));
+        let checked = self.catch(|filer| Ok(filer.shared.file.begin_write()?.abort()?));
         if let Err(failure) = checked {
             self.recover(&failure);
         }
@@ -262,17 +277,17 @@ impl FilerThread {
     /// Opens the file again after a failure. The node log gets one line when the file begins to
     /// fail, and one when a commit succeeds again.
     fn recover(&mut self, failure: &FileFailure) {
-        if self.file.has_failed_sync() {
+        if self.shared.file.has_failed_sync() {
             return self.fail_driver(failure);
         }
         if self.failing.is_none() {
-            self.failing = Some(self.clock.now());
-            let file = self.file.path().display();
+            self.failing = Some(self.shared.clock.now());
+            let file = self.shared.file.path().display();
             tracing::error!(%file, error = %failure, "the storage file failed; it is opened again");
         }
         // A file that has lost its name must stay open: after closing, nobody could bring the file
         // back.
-        if !self.file.is_missing() {
+        if !self.shared.file.is_missing() {
             self.reopen();
         }
     }
@@ -283,16 +298,16 @@ impl FilerThread {
         let is_known = |contents: &Contents| {
             contents.log == self.state || self.next.is_some() && contents.log == self.next
         };
-        match self.file.reopen(is_known) {
+        match self.shared.file.reopen(is_known) {
             Ok(contents) => {
                 (self.state, self.keyspaces) = (contents.log, contents.keyspaces);
                 (self.is_unknown, self.not_opened) = (false, None);
             }
-            Err(error) if self.file.has_failed_sync() => self.fail_driver(&error),
+            Err(error) if self.shared.file.has_failed_sync() => self.fail_driver(&error),
             Err(error) => {
                 let error = with_causes(&error);
                 if self.not_opened.as_ref() != Some(&error) {
-                    let file = self.file.path().display();
+                    let file = self.shared.file.path().display();
                     tracing::error!(%file, error, "the storage file cannot be opened again; it is tried again");
                     self.not_opened = Some(error);
                 }
@@ -302,6 +317,6 @@ impl FilerThread {
 
     /// Ends the driver after a failed sync. The reason is reported and logged once.
     fn fail_driver(&self, error: &dyn fmt::Display) {
-        self.file.give_up(&self.failed, error);
+        self.shared.file.give_up(&self.shared.failed, error);
     }
 }

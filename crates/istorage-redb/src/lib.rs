@@ -34,6 +34,7 @@ mod queue;
 mod read;
 mod request;
 mod search;
+mod shared;
 #[cfg(test)]
 mod small_tables;
 mod storage;

@@ -15,24 +15,22 @@ mod waiting;
 use std::{collections::HashSet, sync::Arc, thread, time::Duration};
 
 use async_channel::Receiver;
-use clock::{Clock, Instant};
+use clock::Instant;
 use istorage::{Error, KeyspaceName, Outcome, Result};
-use metrics::{Counter, Gauge};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use self::{pressure::Pressure, waiting::WaitingJobs};
 use crate::{
     backup::BackupRun,
-    desk::{Also, Desk, Filing},
+    desk::{Also, Filing},
     errors::{self, FileFailure},
-    file::StorageFile,
     judge::{Judge, RowWrites},
     log::{self, LogNeed, LogState, WriteLog},
     mem_table::MemTable,
     queue::weight_of,
     request::{KeyspaceChange, WriteJob, WriteRequest},
+    shared::Shared,
     tables::Tables,
-    time::SteadyTime,
     view::RowView,
 };
 
@@ -48,26 +46,11 @@ const GATHER_TIME: Duration = Duration::from_micros(300);
 /// The longest delay of a group with a lease, while the filer is at work.
 const LEASE_DELAY: Duration = Duration::from_millis(5);
 
-/// What the writer and its log need of an open file.
-#[derive(Debug)]
-pub(crate) struct WriterParts {
-    pub(crate) file: Arc<StorageFile>,
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) tables: Arc<Tables>,
-    pub(crate) clock: Clock,
-    pub(crate) time: Arc<SteadyTime>,
-    /// Set when the driver cannot go on.
-    pub(crate) failed: Arc<watch::Sender<Option<FileFailure>>>,
-    /// Counts the groups that were slowed.
-    pub(crate) slowed: Counter,
-    /// How full the active table is.
-    pub(crate) table: Gauge,
-}
-
 /// The state of the writer's thread.
 #[derive(Debug)]
 pub(crate) struct WriterThread {
-    parts: WriterParts,
+    shared: Shared,
+    tables: Arc<Tables>,
     jobs: Receiver<WriteJob>,
     /// The jobs that were taken from the queue.
     waiting: WaitingJobs,
@@ -97,15 +80,17 @@ struct UnderWay {
 
 impl WriterThread {
     pub(crate) fn new(
-        parts: WriterParts,
+        shared: Shared,
+        tables: Arc<Tables>,
         jobs: Receiver<WriteJob>,
         log: Option<WriteLog>,
         keyspaces: HashSet<KeyspaceName>,
-        size: usize,
     ) -> WriterThread {
-        let pressure = Pressure::new(size, parts.clock.now());
+        let size = shared.file.segment_size();
+        let pressure = Pressure::new(size, shared.clock.now());
         WriterThread {
-            parts,
+            shared,
+            tables,
             jobs,
             waiting: WaitingJobs::default(),
             log,
@@ -135,7 +120,7 @@ impl WriterThread {
                 WriteJob::Backup { reply, place: _place } => self.back_up(reply),
                 WriteJob::Check => {
                     drop(self.settle());
-                    self.parts.desk.check();
+                    self.shared.desk.check();
                 }
             }
         }
@@ -157,10 +142,10 @@ impl WriterThread {
 
     /// Takes the requests to write together with `first`.
     fn gather(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
-        let end = self.parts.clock.now() + GATHER_TIME;
+        let end = self.shared.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {
             let waiting = self.waiting.len() + self.jobs.len();
-            if waiting + 1 >= self.last_group || self.parts.clock.now() >= end {
+            if waiting + 1 >= self.last_group || self.shared.clock.now() >= end {
                 break;
             }
             thread::yield_now();
@@ -197,7 +182,7 @@ impl WriterThread {
     /// Takes out of the group the requests of callers that no longer wait, and those after their
     /// deadline.
     fn remove_late(&mut self, group: &mut Vec<WriteRequest>) {
-        let now = self.parts.clock.now();
+        let now = self.shared.clock.now();
         group.retain(|request| !request.reply.is_closed());
         for request in group.extract_if(.., |request| now >= request.deadline) {
             request.answer(Err(Error::unavailable(
@@ -208,7 +193,7 @@ impl WriterThread {
 
     /// Judges the requests one after another. Returns the rows that they write together.
     fn judge_all(&self, group: &[WriteRequest]) -> (MemTable, Vec<Result<Outcome>>) {
-        let mut view = RowView::new(Arc::clone(&self.parts.file), Arc::clone(&self.parts.tables));
+        let mut view = RowView::new(Arc::clone(&self.shared.file), Arc::clone(&self.tables));
         let mut rows = MemTable::default();
         let answers = group.iter().map(|request| {
             let (outcome, writes) = self.judge(request, &rows, &mut view)?;
@@ -231,7 +216,7 @@ impl WriterThread {
         if !self.keyspaces.contains(&keyspace.name) {
             return Err(errors::no_keyspace(&keyspace.name));
         }
-        let now = self.parts.time.now();
+        let now = self.shared.time.now();
         Judge { keyspace, now }.judge(&request.batch, |key| match rows.get(&keyspace.name, key) {
             Some(row) => Ok(row.clone()),
             None => view.row(keyspace, key),
@@ -241,22 +226,22 @@ impl WriterThread {
     /// Brings rows to the log, and shows them.
     fn write_rows(&mut self, rows: MemTable) -> std::result::Result<(), FileFailure> {
         self.append(&rows)?;
-        self.parts.tables.publish(rows);
+        self.tables.publish(rows);
         Ok(())
     }
 
     /// Brings a frame with some rows to the log.
     fn append(&mut self, rows: &MemTable) -> std::result::Result<(), FileFailure> {
-        let Some(log) = &mut self.log else { return Err(self.parts.file.not_open()) };
+        let Some(log) = &mut self.log else { return Err(self.shared.file.not_open()) };
         // The file lacks rows of the segment before as long as their filing is under way.
         let filed = log.position().segment - u64::from(self.under_way.is_some());
-        let written = log.append(log::encode(rows, self.parts.time.now(), filed));
+        let written = log.append(log::encode(rows, self.shared.time.now(), filed));
         match &written {
             Err(failure) => self.note_failure(failure),
             Ok(()) => {
                 if let Some(since) = self.failing.take() {
-                    let failed_for = self.parts.clock.now() - since;
-                    let file = self.parts.file.path().display();
+                    let failed_for = self.shared.clock.now() - since;
+                    let file = self.shared.file.path().display();
                     tracing::warn!(%file, ?failed_for, "the log of the storage file works again: a write succeeded");
                 }
             }
@@ -266,18 +251,18 @@ impl WriterThread {
 
     /// Notes a failure of the log. The node log gets one line, until a write succeeds again.
     fn note_failure(&mut self, failure: &FileFailure) {
-        if self.parts.file.has_failed_sync() {
-            self.parts.file.give_up(&self.parts.failed, failure);
+        if self.shared.file.has_failed_sync() {
+            self.shared.file.give_up(&self.shared.failed, failure);
         } else if self.failing.is_none() {
-            self.failing = Some(self.parts.clock.now());
-            let file = self.parts.file.path().display();
+            self.failing = Some(self.shared.clock.now());
+            let file = self.shared.file.path().display();
             tracing::error!(%file, error = %failure, "the log of the storage file failed");
         }
     }
 
     /// Settles the log, if a write to it failed. Until then, nobody knows which rows there are.
     fn settle(&mut self) -> std::result::Result<(), FileFailure> {
-        let file = &self.parts.file;
+        let file = &self.shared.file;
         let Some(log) = &mut self.log else { return Err(file.not_open()) };
         let settled = match file.has_failed_sync() {
             true => Err(FileFailure::failed_sync(file.path())),
@@ -293,15 +278,15 @@ impl WriterThread {
     /// group is written.
     fn wait_for_room(&mut self, group: &[WriteRequest]) -> std::result::Result<(), FileFailure> {
         self.settle()?;
-        if !self.parts.file.is_open() {
-            self.parts.desk.wait_for_check();
+        if !self.shared.file.is_open() {
+            self.shared.desk.wait_for_check();
         }
-        self.parts.file.check_in_place()?;
+        self.shared.file.check_in_place()?;
         // 1. A keyspace of which nobody knows whether it is there takes no writes, and neither does
         // a segment that was removed.
         if self.under_way.as_ref().is_some_and(|filing| filing.change.is_some()) {
             let tried = self.wait_for_filer();
-            match self.parts.desk.take_also() {
+            match self.shared.desk.take_also() {
                 Some(done) => self.note_change(&done),
                 None => tried?,
             }
@@ -321,13 +306,13 @@ impl WriterThread {
         }
         // 3. Before that it is slowed, as the filer needs it.
         if self.under_way.is_some() {
-            let (fill, now) = (self.fill(), self.parts.clock.now());
+            let (fill, now) = (self.fill(), self.shared.clock.now());
             let delay = self.pressure.delay(weight, fill, now);
             let has_lease = group.iter().any(|request| request.place.is_urgent);
             let delay = if has_lease { delay.min(LEASE_DELAY) } else { delay };
             if !delay.is_zero() {
-                self.parts.slowed.increment(1);
-                self.parts.desk.wait_within(delay);
+                self.shared.meters.slowed.increment(1);
+                self.shared.desk.wait_within(delay);
                 self.note_filed();
             }
         }
@@ -337,14 +322,14 @@ impl WriterThread {
     /// Whether the tables take no more rows of this weight. An empty table takes any batch.
     fn is_at_bound(&self, weight: usize) -> bool {
         let fill = self.fill();
-        let is_empty = self.parts.tables.hold().weight() == 0;
+        let is_empty = self.tables.hold().weight() == 0;
         !is_empty && fill + weight > self.size * 5 / 2
     }
 
     /// How full the active table or its segment is, in bytes.
     fn fill(&self) -> usize {
         let logged = self.log.as_ref().map_or(0, |log| log.position().end as usize);
-        self.parts.tables.hold().weight().max(logged)
+        self.tables.hold().weight().max(logged)
     }
 
     /// Begins the next segment if this one is full and the filer is free. If that fails, this
@@ -354,13 +339,13 @@ impl WriterThread {
             // The failure is noted.
             let _ = self.begin_filing();
         }
-        self.parts.table.set(self.fill() as f64);
+        self.shared.meters.table.set(self.fill() as f64);
     }
 
     /// Begins a backup, when all rows are in the file.
     fn back_up(&mut self, reply: oneshot::Sender<Result<BackupRun>>) {
         if self.log.is_none() {
-            let run = BackupRun::begin(&self.parts.file, self.parts.time.now());
+            let run = BackupRun::begin(&self.shared.file, self.shared.time.now());
             return drop(reply.send(run));
         }
         match self.free_filer().and_then(|()| self.begin_segment()) {
@@ -379,34 +364,36 @@ impl WriterThread {
     /// Begins the next segment. The filer is free. Returns what the file has when it has the rows
     /// of this segment.
     fn begin_segment(&mut self) -> std::result::Result<LogState, FileFailure> {
-        let Some(log) = &mut self.log else { return Err(self.parts.file.not_open()) };
+        let Some(log) = &mut self.log else { return Err(self.shared.file.not_open()) };
+        let started = self.shared.clock.now();
         if let Err(failure) = log.begin_next() {
             self.note_failed_freeze(&failure);
             return Err(failure);
         }
         self.cannot_freeze = false;
+        self.shared.meters.freezes.record(self.shared.clock.now() - started);
         Ok(LogState { position: log.position(), need: LogNeed::Needed })
     }
 
     /// Gives the table of the segment before to the filer.
     fn hand_over(&mut self, state: LogState, also: Also) {
-        let rows = self.parts.tables.freeze();
+        let rows = self.tables.freeze();
         let change = match &also {
             Also::Change(change) => Some(change.clone()),
             Also::Nothing | Also::Backup(_) => None,
         };
         self.under_way = Some(UnderWay { weight: rows.weight(), change });
-        self.pressure.begin(self.parts.clock.now());
-        self.parts.desk.hand_over(Filing { rows, state, also });
+        self.pressure.begin(self.shared.clock.now());
+        self.shared.desk.hand_over(Filing { rows, state, also });
     }
 
     /// Notes that no segment could be begun. The node log gets one line.
     fn note_failed_freeze(&mut self, failure: &FileFailure) {
-        if self.parts.file.has_failed_sync() {
+        if self.shared.file.has_failed_sync() {
             self.note_failure(failure);
         } else if !self.cannot_freeze {
             self.cannot_freeze = true;
-            let file = self.parts.file.path().display();
+            let file = self.shared.file.path().display();
             tracing::error!(%file, error = %failure, "the log of the storage file cannot begin its next segment");
         }
     }
@@ -420,21 +407,21 @@ impl WriterThread {
     /// Waits for one try of the filing that is under way. After an error the rows of the caller are
     /// not written.
     fn wait_for_filer(&mut self) -> std::result::Result<(), FileFailure> {
-        let tried = self.parts.desk.wait_for_try();
+        let tried = self.shared.desk.wait_for_try();
         self.note_filed();
         tried.map_err(FileFailure::with_known_outcome)
     }
 
     /// Notes the end of the filing that is under way.
     fn note_filed(&mut self) {
-        if self.under_way.is_none() || self.parts.desk.is_pending() {
+        if self.under_way.is_none() || self.shared.desk.is_pending() {
             return;
         }
-        if let Some(done) = self.parts.desk.take_also() {
+        if let Some(done) = self.shared.desk.take_also() {
             self.note_change(&done);
         }
         if let Some(UnderWay { weight, .. }) = self.under_way.take() {
-            self.pressure.filed(weight, self.parts.desk.took());
+            self.pressure.filed(weight, self.shared.desk.took());
         }
     }
 
@@ -465,13 +452,13 @@ impl WriterThread {
         }
         let state = self.begin_segment()?;
         self.hand_over(state, Also::Change(change));
-        match self.parts.desk.wait_for_also() {
+        match self.shared.desk.wait_for_also() {
             Some(done) => {
                 self.note_change(&done);
                 done.map_err(Error::from)?;
             }
             // It is done, or given up, before the next write.
-            None => return Err(self.parts.file.not_open().with_unknown_outcome().into()),
+            None => return Err(self.shared.file.not_open().with_unknown_outcome().into()),
         }
         self.note_filed();
         // An older copy of the file, without the keyspace, is refused from now on.
@@ -484,13 +471,13 @@ impl WriterThread {
         let closed = self.free_filer().and_then(|()| {
             let Some(log) = &self.log else { return Ok(()) };
             let state = LogState { position: log.position(), need: LogNeed::Closed };
-            let (rows, also) = (self.parts.tables.freeze(), Also::Nothing);
-            self.parts.desk.hand_over(Filing { rows, state, also });
-            self.parts.desk.wait_for_try()
+            let (rows, also) = (self.tables.freeze(), Also::Nothing);
+            self.shared.desk.hand_over(Filing { rows, state, also });
+            self.shared.desk.wait_for_try()
         });
-        self.parts.desk.end();
-        if let (Err(error), false) = (closed, self.parts.file.is_read_only()) {
-            let file = self.parts.file.path().display();
+        self.shared.desk.end();
+        if let (Err(error), false) = (closed, self.shared.file.is_read_only()) {
+            let file = self.shared.file.path().display();
             tracing::warn!(%file, %error, "storage file closed without a last commit: the next opening replays its log");
         }
     }

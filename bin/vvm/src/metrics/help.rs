@@ -74,6 +74,14 @@ const TEXTS: &[(&str, &str)] = &[
         "The time of durable commits of redb. Writes go on meanwhile.",
     ),
     (
+        "istorage_redb_failed_commits_total",
+        "Durable commits of redb that failed, and are tried again.",
+    ),
+    (
+        "istorage_redb_freeze_seconds",
+        "The time to begin a segment of the log of redb. Writes wait meanwhile.",
+    ),
+    (
         "istorage_redb_slowed_groups_total",
         "Groups of writes that were slowed, so that the storage file of redb keeps up.",
     ),
