@@ -7,14 +7,16 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use clock::{Clock, ManualClock};
-use istorage::{Result, StorageDriver};
+use bytes::Bytes;
+use clock::{Clock, Instant, ManualClock};
+use futures::{TryStreamExt, future::join3};
+use istorage::{Consistency, Key, KeyspaceName, Put, Range, Result, StorageDriver};
 use tck::{
     storage::{Scale, ScratchKeyspace, Subject, trials},
     trial::{Conclusion, TrialReport, run_all},
@@ -76,4 +78,54 @@ async fn the_contract_is_kept_on_small_tables() {
     let has_failed = |trial: &&TrialReport| matches!(trial.conclusion, Conclusion::Failed(_));
     let failed: Vec<_> = report.trials.iter().filter(has_failed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// A view that took a snapshot, and then tables of a later moment, showed half of a write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_sees_whole_writes_while_tables_are_filed() {
+    const WRITES: u64 = 1_500;
+    let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::system());
+    let driver = open(folder.path().join("nodes.redb"), clock).await.unwrap();
+    let (name, forever) = (KeyspaceName::new("tests").unwrap(), Instant::FAR_FUTURE);
+    driver.create(&name, forever).await.unwrap();
+    let storage = driver.open(&name, forever).await.unwrap().unwrap();
+    let keys: Vec<Key> = (0..12_u8).map(|n| Key::new("p", vec![n])).collect();
+    // Each write has its number in all rows.
+    let write = async |number: u64| {
+        let value = Bytes::from(number.to_be_bytes().to_vec());
+        let puts = keys.iter().map(|key| Put { key: key.clone(), value: value.clone() });
+        storage.put_batch(puts.collect(), forever).await.unwrap();
+    };
+    write(1).await;
+    let answered = AtomicU64::new(1);
+    let writes = async {
+        for number in 2..WRITES {
+            write(number).await;
+            answered.store(number, Ordering::Release);
+        }
+        answered.store(WRITES, Ordering::Release);
+    };
+    let reads = async |is_stream: bool| {
+        let (mut seen, mut reads) = (0, 0_u32);
+        loop {
+            let least = answered.load(Ordering::Acquire);
+            if least == WRITES {
+                return reads;
+            }
+            let found: Vec<Bytes> = if is_stream {
+                let (pkey, range) = (Bytes::from("p"), Range::all());
+                let rows = storage.read(pkey, range, Consistency::Plain, Duration::MAX);
+                rows.map_ok(|row| row.value).try_collect().await.unwrap()
+            } else {
+                storage.get_values(&keys, forever).await.unwrap().into_iter().flatten().collect()
+            };
+            let number = u64::from_be_bytes(found[0][..].try_into().unwrap());
+            assert_eq!(found, vec![found[0].clone(); 12], "half of a write");
+            assert!(number >= least && number >= seen, "{number} after {least} and {seen}");
+            (seen, reads) = (number, reads + 1);
+        }
+    };
+    let (_, streams, batches) = join3(writes, reads(true), reads(false)).await;
+    assert!(streams > 100 && batches > 100, "{streams} streams, {batches} batches");
+    driver.close().await;
 }
