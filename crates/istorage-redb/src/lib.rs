@@ -35,10 +35,10 @@ mod read;
 mod request;
 mod search;
 mod shared;
-#[cfg(test)]
-mod small_tables;
 mod storage;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod time;
 mod view;
 mod write;
