@@ -192,12 +192,8 @@ impl LogWriter {
                 // The row has changed since it refused the write, and is not judged.
                 Some(mode) if mode == write.mode => {}
                 Some(mode) => conditions.push((write.key.clone(), mode)),
-                // If an operator corrects the row, the attempt without an answer may still land.
-                None if was_unknown => {
-                    let what = "an earlier attempt got no answer, and a row is not as expected";
-                    return Err(Error::unknown(what));
-                }
-                None => return Err(violation_of(write, there)),
+                // If an operator corrects the row, an attempt without an answer may still land.
+                None => return Err(unsettled(violation_of(write, there), was_unknown)),
             }
         }
         match conditions.is_empty() {

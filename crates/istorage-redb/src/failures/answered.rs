@@ -59,7 +59,7 @@ async fn a_read_behind_an_answer_sees_the_write() {
 /// are refused, and all that was answered stays and can be read.
 #[tokio::test]
 async fn a_storage_file_that_fails_loses_no_answered_write_and_bounds_the_tables() {
-    for disk in [Disk::FileIsGone, Disk::Full] {
+    for disk in [Disk::FileIsGone, Disk::Full, Disk::FileIsFull] {
         let mut node = small_node().await;
         // Both files of the log get their space.
         for n in 0..200 {

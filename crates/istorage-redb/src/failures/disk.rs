@@ -33,6 +33,8 @@ pub(super) enum Disk {
     Gone,
     /// The storage file does not work, and its log does.
     FileIsGone,
+    /// The disk has space for the log, and none for the storage file.
+    FileIsFull,
     /// Writes to the log fail after a part of them is done.
     LogWritesFail,
     /// A sync waits until the disk does something else.
@@ -223,6 +225,14 @@ impl FailingFile {
             false => self.switch.fail_if(&[(Disk::FileIsGone, io::ErrorKind::NotConnected)]),
         }
     }
+
+    fn fail_if_full(&self) -> io::Result<()> {
+        self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
+        match self.is_log {
+            true => Ok(()),
+            false => self.switch.fail_if(&[(Disk::FileIsFull, io::ErrorKind::StorageFull)]),
+        }
+    }
 }
 
 impl StorageBackend for FailingFile {
@@ -246,7 +256,7 @@ impl StorageBackend for FailingFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.fail_if_gone()?;
-        self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
+        self.fail_if_full()?;
         if self.switch.hides_full() {
             return Ok(());
         }
@@ -267,7 +277,7 @@ impl StorageBackend for FailingFile {
             false => offset == 0,
         };
         if !has_space {
-            self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
+            self.fail_if_full()?;
             if self.switch.hides_full() {
                 return Ok(());
             }
