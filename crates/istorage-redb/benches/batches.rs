@@ -1,8 +1,8 @@
 //! Batches of two conditional inserts and three puts, as a command writes them.
 //!
-//! `cargo bench -p istorage-redb --bench batches -- FILE ROWS WORKSPACES SECONDS TASKS…` writes into
-//! FILE, which it first makes with so many rows. It prints a row of a table for each number of
-//! tasks.
+//! `cargo bench -p istorage-redb --bench batches -- FILE ROWS WORKSPACES SECONDS TASKS…` writes
+//! into FILE, which it first makes with so many rows. It prints a row of a table for each number
+//! of tasks.
 
 #![allow(clippy::unwrap_used)]
 

@@ -14,8 +14,8 @@ use istorage::{ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use crate::{
-    backup::BackupRun, errors::FileFailure, log::LogState, mem_table::MemTable,
-    request::KeyspaceChange,
+    backup::BackupRun, errors::FileFailure, layout::KeyspaceChange, log::LogState,
+    mem_table::MemTable,
 };
 
 /// Rows that go into the storage file in one durable commit.

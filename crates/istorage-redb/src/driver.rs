@@ -16,10 +16,10 @@ use crate::{
     disk::{Disk, real::RealDisk},
     engine::RedbEngine,
     file::StorageFile,
-    layout::Keyspace,
+    layout::{Keyspace, KeyspaceChange},
     log::LogSizes,
     read::ReadJob,
-    request::{KeyspaceChange, WriteJob},
+    request::WriteJob,
     storage::RedbStorage,
 };
 

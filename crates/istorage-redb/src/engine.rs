@@ -358,7 +358,7 @@ fn stopped() -> FileFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::KeyspaceChange;
+    use crate::layout::KeyspaceChange;
 
     /// A thread panicked with jobs left in its queue. The callers waited forever, because a channel
     /// keeps its jobs for as long as a sender exists. The driver did not report that it had failed.

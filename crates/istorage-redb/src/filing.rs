@@ -10,10 +10,11 @@ use redb::{ReadableTable, Table, WriteTransaction};
 
 use crate::{
     errors::{self, FileFailure},
-    layout::{self, FORMAT, FileRow, Keyspace, META, META_FORMAT, META_LOG, META_TIME},
+    layout::{
+        self, FORMAT, FileRow, Keyspace, KeyspaceChange, META, META_FORMAT, META_LOG, META_TIME,
+    },
     log::LogState,
     mem_table::MemTable,
-    request::KeyspaceChange,
     time::Moment,
 };
 

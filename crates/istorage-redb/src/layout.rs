@@ -21,7 +21,7 @@
 mod format;
 mod row;
 
-use std::{fmt, ops::Bound};
+use std::{fmt, ops::Bound, sync::Arc};
 
 use istorage::{Error, KeyspaceName, Range, Result};
 use redb::TableDefinition;
@@ -48,6 +48,13 @@ pub(crate) const META_LOG: &str = "log";
 pub(crate) const MAGIC: &[u8] = b"vvm istorage";
 const ROWS: &str = "rows/";
 const EXPIRY: &str = "expiry/";
+
+/// A change of the keyspaces of a file.
+#[derive(Clone, Debug)]
+pub(crate) enum KeyspaceChange {
+    Make(Arc<Keyspace>),
+    Drop(Arc<Keyspace>),
+}
 
 /// A keyspace with the names of its tables.
 #[derive(Debug)]

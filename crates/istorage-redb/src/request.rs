@@ -6,7 +6,11 @@ use clock::Instant;
 use istorage::{AtomicBatch, Outcome, Result};
 use tokio::sync::oneshot;
 
-use crate::{backup::BackupRun, layout::Keyspace, queue::QueuePlace};
+use crate::{
+    backup::BackupRun,
+    layout::{Keyspace, KeyspaceChange},
+    queue::QueuePlace,
+};
 
 /// A job for the writer.
 #[derive(Debug)]
@@ -24,13 +28,6 @@ pub(crate) enum WriteJob {
     },
     /// A read failed: look whether the file and its log work.
     Check,
-}
-
-/// A change of the keyspaces of a file.
-#[derive(Clone, Debug)]
-pub(crate) enum KeyspaceChange {
-    Make(Arc<Keyspace>),
-    Drop(Arc<Keyspace>),
 }
 
 /// A write, with the channel for its answer.
