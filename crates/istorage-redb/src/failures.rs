@@ -12,7 +12,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
-use futures::{FutureExt, StreamExt, future::join_all};
+use futures::{
+    FutureExt, StreamExt, TryFutureExt, TryStreamExt, future::join_all, stream::FuturesUnordered,
+};
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Conflict, Consistency, ErrorKind, Key, KeyspaceName,
     Order, OrderedPut, Outcome, Put, Result, SharedStorage, StorageDriver,
@@ -114,6 +116,27 @@ impl Node {
 
 fn key(row: &'static str) -> Key {
     Key::new("p", row)
+}
+
+/// The lease was renewed only after all writes that were sent before it, here 80 MiB.
+#[tokio::test]
+async fn a_lease_is_written_before_large_writes_that_were_sent_before() {
+    let node = Node::start().await;
+    node.switch.set(Disk::StandsStill);
+    let large = async |n: u8| {
+        let key = Key { pkey: Bytes::from("p"), ccols: vec![n].into() };
+        node.storage.put(key, vec![n; 8 << 20].into(), Instant::FAR_FUTURE).await.map(|()| n)
+    };
+    let mut answers: FuturesUnordered<_> = (0..10).map(|n| large(n).boxed_local()).collect();
+    assert!(answers.next().now_or_never().is_none(), "all are sent");
+    node.switch.wait_for_sync();
+    answers.push(node.insert("seat", "node").map_ok(|_| u8::MAX).boxed_local());
+    assert!(answers.next().now_or_never().is_none(), "the lease is sent");
+    node.switch.set(Disk::Works);
+    let order: Vec<u8> = answers.try_collect().await.unwrap();
+    assert_eq!(order.len(), 11);
+    let place = order.iter().position(|n| *n == u8::MAX).unwrap();
+    assert!(place <= 1, "{order:?}: one write was under way, and the lease is next");
 }
 
 #[tokio::test]

@@ -122,12 +122,10 @@ async fn take(places: &Arc<Semaphore>, count: usize, is_urgent: bool) -> Option<
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use clock::{Clock, Instant};
-    use futures::{FutureExt, TryFutureExt, TryStreamExt, stream::FuturesUnordered};
-    use istorage::{AppStorageExt, Conditional, Key, KeyspaceName, Put, StorageDriver};
+    use futures::FutureExt;
+    use istorage::{Conditional, Key, Put};
 
     use super::*;
-    use crate::{RedbConfig, RedbDriver};
 
     fn lease() -> AtomicBatch {
         let row = Conditional::Insert {
@@ -167,32 +165,6 @@ mod tests {
         assert_eq!(fill(&places, 40 << 20).len(), 0, "another large job waits");
         drop(large);
         assert_eq!(fill(&places, 40 << 20).len(), 1, "a larger job than the bound is alone");
-    }
-
-    /// The lease was renewed only after all writes that were sent before it, here 320 MiB.
-    #[tokio::test]
-    async fn a_lease_is_written_before_large_writes_that_were_sent_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let config = RedbConfig::new(folder.path().join("node.redb"));
-        let driver = RedbDriver::open(config, Clock::system()).await.unwrap();
-        let (name, forever) = (KeyspaceName::new("tests").unwrap(), Instant::FAR_FUTURE);
-        driver.create(&name, forever).await.unwrap();
-        let storage = driver.open(&name, forever).await.unwrap().unwrap();
-        let large = |n: u8| {
-            let storage = Arc::clone(&storage);
-            async move {
-                let key = Key { pkey: Bytes::from("p"), ccols: vec![n].into() };
-                storage.put(key, vec![n; 8 << 20].into(), forever).await.map(|()| n)
-            }
-        };
-        let answers: FuturesUnordered<_> = (0..40).map(|n| large(n).boxed()).collect();
-        let key = Key { pkey: Bytes::from("leases"), ccols: Bytes::from("seat") };
-        let renewed = storage.insert_if_not_exists(key, Bytes::from("node"), None, forever);
-        answers.push(renewed.map_ok(|_| u8::MAX).boxed());
-        let order: Vec<u8> = answers.try_collect().await.unwrap();
-        assert_eq!(order.len(), 41);
-        let place = order.iter().position(|n| *n == u8::MAX).unwrap();
-        assert!(place <= 2, "{place}: a group of two writes was under way, and the lease is next");
     }
 
     #[test]
