@@ -95,7 +95,7 @@ impl BackgroundCheck {
         let read = errors::catch_page_error(|| check_rows(file, keyspace, &from, findings));
         match read {
             Ok(Ok(next)) => next,
-            // The writer opens the file again.
+            // The filer opens the file again.
             Ok(Err(failure)) if !failure.is_damage() => Some((from, PIECE)),
             Ok(Err(damage)) => {
                 self.findings.add(rest(keyspace, &from), damage);

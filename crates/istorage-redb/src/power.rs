@@ -8,6 +8,9 @@
 //! Then the history goes on from the rest of the file, and the power is lost once more, sometimes
 //! while the file is being opened, and so on. After a failed sync, the driver ends, and another
 //! driver opens the file.
+//!
+//! A seed also decides how far a filing is at each change of the log. So a history can be run again
+//! as it was, unless its disk fails.
 
 mod disk;
 mod model;
@@ -71,7 +74,7 @@ fn dropped() -> KeyspaceName {
     KeyspaceName::new("dropped").unwrap()
 }
 
-/// Small sizes, so that the log has many segments, and some groups are too large for it.
+/// Small sizes, so that the log has many segments.
 const SIZES: LogSizes = LogSizes { segment: 16 << 10, growth: 4 << 10 };
 
 fn config() -> RedbConfig {
@@ -370,7 +373,7 @@ impl Node {
             }
             // The keyspace may have been dropped, and not made again.
             drop(create(&self.driver, &dropped()).await);
-            // A read that fails makes the writer open the file again. The test reads again after a
+            // A read that fails makes the filer open the file again. The test reads again after a
             // moment, when the file may be open.
             Clock::system().sleep(Duration::from_millis(1)).await;
         }

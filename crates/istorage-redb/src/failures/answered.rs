@@ -44,7 +44,8 @@ impl Node {
     }
 }
 
-/// A snapshot that began between the answer and the commit in memory was older than the write.
+/// A snapshot that began between the answer and the moment when its rows are shown was older than
+/// the write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_behind_an_answer_sees_the_write() {
     let node = small_node().await;

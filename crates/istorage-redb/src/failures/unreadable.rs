@@ -142,7 +142,7 @@ async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
         assert_eq!(node.get("bad").await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
     node.switch.set(Disk::Works);
-    // There are no writes. The failed read makes the writer open the file again.
+    // There are no writes. The failed read makes the filer open the file again.
     let mut answer = node.get("bad").await;
     for _ in 0..1_000 {
         if answer.is_ok() {

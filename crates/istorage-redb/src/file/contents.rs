@@ -15,7 +15,7 @@ use crate::{
     time::Moment,
 };
 
-/// The state of the file when the writer starts.
+/// What a file has when it is opened.
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// Every keyspace, and when its first row expires.
@@ -95,7 +95,7 @@ fn keyspaces(
         let keyspace = keyspace?;
         let first = errors::catch_page_error(|| first_expiry(database, &keyspace));
         // The index is needed only to remove expired rows. If a page of it is damaged, the moment 0
-        // makes the writer look at the index again when it removes rows.
+        // makes the filer look at the index again when it removes rows.
         let first = first.unwrap_or(Ok(Some(Moment(0))))?;
         keyspaces.insert(keyspace.name, first);
     }

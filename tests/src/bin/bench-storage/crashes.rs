@@ -105,9 +105,10 @@ impl Crashes {
     }
 }
 
-/// The number of bytes in the segment of the log that the next opening reads.
+/// The number of bytes in the two segments of the log. The next opening reads both, and the storage
+/// file may have the rows of the first.
 fn logged_bytes(storage: &Path) -> Result<usize, BenchError> {
-    let mut last = (0, 0);
+    let mut bytes = 0;
     for ending in [".log-0", ".log-1"] {
         let mut path = storage.as_os_str().to_owned();
         path.push(ending);
@@ -117,19 +118,16 @@ fn logged_bytes(storage: &Path) -> Result<usize, BenchError> {
             Err(error) => return Err(error.into()),
         };
         let Some((segment, _)) = frame_at(&log, 0) else { continue };
-        let (mut end, mut frames) = (0, 0);
+        let mut end = 0;
         // After the last frame there are zeros, or frames of an earlier segment.
         while let Some((of, len)) = frame_at(&log, end)
             && of == segment
         {
-            (end, frames) = (end + len, frames + 1);
+            end += len;
         }
-        // The storage file names a segment before its second frame is written.
-        if frames > 1 {
-            last = last.max((segment, end));
-        }
+        bytes += end;
     }
-    Ok(last.1)
+    Ok(bytes)
 }
 
 /// The segment of the frame at a place of a log, and the length of the frame. The module
