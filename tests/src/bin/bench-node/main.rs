@@ -1,11 +1,12 @@
-//! A node as its users see it: commands and document numbers over HTTP, and the node's start, rest
-//! and stop with a long log.
+//! A node as its users see it: commands and document numbers over HTTP, the processor time of a
+//! request, and the node's start, rest and stop with a long log.
 //!
 //! `cargo xtask bench node` runs this program. Tables go to stdout as Markdown, progress to stderr.
 
 #![expect(clippy::disallowed_methods, reason = "it has no runtime to wait in")]
 
 mod numbers;
+mod requests;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -20,8 +21,11 @@ struct Args {
     /// The `vvm` program. The default is the one beside this program.
     #[arg(long)]
     vvm: Option<PathBuf>,
+    /// Other `vvm` programs. The part `requests` measures them in turn with the first one.
+    #[arg(long, value_delimiter = ',')]
+    others: Vec<PathBuf>,
     /// Measures only these parts.
-    #[arg(long, value_delimiter = ',', default_value = "commands,numbers,starts")]
+    #[arg(long, value_delimiter = ',', default_value = "commands,requests,numbers,starts")]
     parts: Vec<String>,
     /// The numbers of clients that send requests.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,320")]
@@ -50,12 +54,15 @@ fn main() -> Result<(), BenchError> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("vvm"),
     };
-    let binary = BenchBinary::new(path, clock.clone());
+    let paths = [path].into_iter().chain(args.others.iter().cloned());
+    let binaries: Vec<_> = paths.map(|path| BenchBinary::new(path, clock.clone())).collect();
+    let binary = &binaries[0];
     for part in &args.parts {
         match &**part {
-            "commands" => commands(&args, &binary)?,
-            "numbers" => numbers::measure(&args, &binary)?,
-            "starts" => starts(&args, &binary, &clock)?,
+            "commands" => commands(&args, binary)?,
+            "requests" => requests::measure(&args, &binaries, &clock)?,
+            "numbers" => numbers::measure(&args, binary)?,
+            "starts" => starts(&args, binary, &clock)?,
             other => return Err(format!("there is no part `{other}`").into()),
         }
     }
