@@ -105,6 +105,21 @@ impl Clock {
         }
     }
 
+    /// A random number for a name that need not be secret, such as the id of a request. Each thread
+    /// asks the operating system for many of them at once, which costs less than a call for each.
+    ///
+    /// A copy of a running machine gives the same numbers as the original for a while. So an
+    /// identity that must be unique comes from [`random`](Clock::random).
+    ///
+    /// # Panics
+    /// Like [`random`](Clock::random).
+    pub fn random_for_name(&self) -> u64 {
+        match &self.source {
+            Source::System => system::random_for_name(),
+            Source::Manual(state) => state.random(),
+        }
+    }
+
     /// Waits until `deadline`. On a machine that was suspended the wait may end late, but never
     /// early.
     ///

@@ -1,6 +1,9 @@
 //! The clocks of the machine. No other module reads them.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    cell::RefCell,
+    time::{Duration, SystemTime},
+};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -33,7 +36,31 @@ fn read(id: ClockId) -> Duration {
 }
 
 pub(crate) fn random() -> u64 {
-    getrandom::u64().expect("the operating system did not provide a random number")
+    getrandom::u64().expect(NO_RANDOM_NUMBERS)
+}
+
+const NO_RANDOM_NUMBERS: &str = "the operating system did not provide random numbers";
+
+/// Random numbers that a thread has drawn at once.
+struct DrawnNumbers {
+    numbers: [[u8; 8]; 64],
+    left: usize,
+}
+
+thread_local! {
+    static DRAWN: RefCell<DrawnNumbers> =
+        const { RefCell::new(DrawnNumbers { numbers: [[0; 8]; 64], left: 0 }) };
+}
+
+pub(crate) fn random_for_name() -> u64 {
+    DRAWN.with_borrow_mut(|DrawnNumbers { numbers, left }| {
+        if *left == 0 {
+            getrandom::fill(numbers.as_flattened_mut()).expect(NO_RANDOM_NUMBERS);
+            *left = numbers.len();
+        }
+        *left -= 1;
+        u64::from_ne_bytes(numbers[*left])
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the home of waiting")]

@@ -14,7 +14,8 @@ pub(crate) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
         (1..=LONGEST).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
     };
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fit);
-    given.map_or_else(|| format!("{:016x}{:016x}", clock.random(), clock.random()), str::to_owned)
+    let new = || format!("{:016x}{:016x}", clock.random_for_name(), clock.random_for_name());
+    given.map_or_else(new, str::to_owned)
 }
 
 #[cfg(test)]
