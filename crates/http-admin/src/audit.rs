@@ -2,8 +2,9 @@
 
 use access::Principal;
 use http_server::{
-    client_lines::{ClientLine, ClientLines, beginning},
+    client_lines::{ClientLine, beginning},
     problem::Answer,
+    server::RequestClient,
 };
 use hyper::{StatusCode, http::request::Parts};
 use tracing::{info, warn};
@@ -51,8 +52,9 @@ impl Drop for ActionLine<'_> {
 
 /// Logs a refused request for an action, or for what the storage holds.
 pub(crate) fn note_refused(principal: Option<&Principal>, head: &Parts, status: StatusCode) {
-    let lines = head.extensions.get::<ClientLines>();
-    let left_out = lines.and_then(|lines| lines.next(ClientLine::OperatorRefused, principal));
+    let client = head.extensions.get::<RequestClient>();
+    let line = |client: &RequestClient| client.lines().next(ClientLine::OperatorRefused, principal);
+    let left_out = client.and_then(line);
     let Some(left_out) = left_out else { return };
     let principal = principal.map(Principal::as_str);
     let (action, query) = (beginning(head.uri.path()), head.uri.query().map(beginning));

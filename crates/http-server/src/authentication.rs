@@ -15,7 +15,7 @@ use hyper::{HeaderMap, StatusCode, header::WWW_AUTHENTICATE};
 
 pub use self::token_end::TokenEnd;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
-use crate::{limits::PrincipalRate, problem::ProblemDetails, server::ClientMark};
+use crate::{limits::PrincipalRate, problem::ProblemDetails, server::RequestClient};
 
 /// The principal of each request to a port without tokens.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
@@ -91,7 +91,7 @@ impl PortAccess {
     pub async fn caller(
         &self,
         headers: &HeaderMap,
-        client: Option<&ClientMark>,
+        client: Option<&RequestClient>,
     ) -> Result<Arc<Caller>, ProblemDetails> {
         let caller = match &self.authenticator {
             Some(authenticator) => PortAccess::authenticated(&**authenticator, headers).await?,

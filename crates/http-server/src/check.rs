@@ -9,21 +9,22 @@ use tracing::info;
 
 use crate::{
     authority::Host,
-    client_lines::{ClientLine, ClientLines, beginning},
+    client_lines::{ClientLine, beginning},
     problem::ProblemDetails,
-    server::{PeerAddress, PortScheme},
+    server::RequestClient,
     web_pages,
 };
 
 /// Refuses a request that the standards refuse. If the node serves only this machine, it also
 /// refuses a request of a foreign web page.
 pub fn check(head: &Parts, only_local: bool) -> Result<(), ProblemDetails> {
+    let client = head.extensions.get::<RequestClient>();
     let checked = host(head).and_then(|host| {
         transfer_coding(head)?;
         expectation(head)?;
         match host {
             Some(host) if only_local => {
-                let served = head.extensions.get().map_or("http", |PortScheme(scheme)| scheme);
+                let served = client.map_or("http", RequestClient::scheme);
                 web_pages::check_host(head.uri.scheme_str(), served, host)?;
             }
             _ => {}
@@ -31,12 +32,10 @@ pub fn check(head: &Parts, only_local: bool) -> Result<(), ProblemDetails> {
         if only_local { web_pages::check_page(&head.headers) } else { Ok(()) }
     });
     checked.inspect_err(|problem| {
-        let lines = head.extensions.get::<ClientLines>();
-        let Some(left_out) = lines.and_then(|lines| lines.next(ClientLine::Refused, None)) else {
-            return;
-        };
+        let left_out = client.and_then(|client| client.lines().next(ClientLine::Refused, None));
+        let Some(left_out) = left_out else { return };
         let (status, reason) = (problem.status().as_u16(), beginning(problem.reason()));
-        let peer = head.extensions.get().map(|PeerAddress(peer)| tracing::field::display(peer));
+        let peer = client.map(|client| tracing::field::display(client.peer()));
         info!(peer, status, reason, left_out, "request refused");
     })
 }

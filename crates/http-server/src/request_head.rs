@@ -11,7 +11,7 @@ use crate::{
     limits::Asker,
     problem::ProblemDetails,
     request_id::request_id,
-    server::ClientMark,
+    server::RequestClient,
     spans::{RequestSpan, RequestTracer},
 };
 
@@ -35,7 +35,7 @@ pub struct RequestHead {
     /// The span of the request, if it has one.
     pub span: RequestSpan,
     /// The client of the connection.
-    client: Option<ClientMark>,
+    client: Option<RequestClient>,
     /// Whether the sender has limits of its own: the port asks for tokens.
     has_principal: bool,
     /// Whether another node forwards the request.

@@ -46,8 +46,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::connection::ClientMark;
-pub(crate) use self::connection::{PeerAddress, PortScheme};
+pub use self::connection::RequestClient;
 pub use self::{limits::HttpLimits, listener::most_socket_bytes};
 pub use self::{
     limits::{ClientKind, ONCE_WITHIN},

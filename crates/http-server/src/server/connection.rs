@@ -34,28 +34,52 @@ use super::{
     transport::{ClientWait, ConnectionState, Transport},
 };
 use crate::{
-    client_lines::{ClientLine, beginning},
+    client_lines::{ClientLine, ClientLines, beginning},
     request_body::RequestBody,
     response::{Body, Endless},
     stream::NodeStream,
 };
 
-/// The address of the client of a request, or of a proxy in front of the node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddress(pub(crate) SocketAddr);
-
-/// The scheme of the URIs of a port: `http` or `https`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PortScheme(pub(crate) &'static str);
-
-/// The client of a request, for the check of its token.
+/// The client of a request, and its connection.
 #[derive(Clone, Debug)]
-pub struct ClientMark(Arc<ConnectionState>);
+pub struct RequestClient(Arc<ClientFacts>);
 
-impl ClientMark {
+#[derive(Debug)]
+struct ClientFacts {
+    /// The address of the client, or of a proxy in front of the node.
+    peer: SocketAddr,
+    /// The scheme of the URIs of the port: `http` or `https`.
+    scheme: &'static str,
+    lines: ClientLines,
+    exchange: Arc<ConnectionState>,
+}
+
+impl RequestClient {
+    fn new<A>(
+        peer: SocketAddr,
+        exchange: Arc<ConnectionState>,
+        shared: &ServerState<A>,
+    ) -> RequestClient {
+        let scheme = if shared.is_secured() { "https" } else { "http" };
+        RequestClient(Arc::new(ClientFacts { peer, scheme, lines: shared.lines.clone(), exchange }))
+    }
+
     /// Notes that the port lets the client in.
     pub(crate) fn let_in(&self) {
-        self.0.let_in();
+        self.0.exchange.let_in();
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.0.peer
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.0.scheme
+    }
+
+    /// The lines that clients of the port can cause.
+    pub fn lines(&self) -> &ClientLines {
+        &self.0.lines
     }
 }
 
@@ -76,12 +100,13 @@ pub(super) async fn run<A: RequestHandler>(
     let lacks_tls = stream.is_plain() && shared.is_secured();
     let is_peer = matches!(shared.clients, ClientKind::Peers(_));
     let exchange = Arc::new(ConnectionState::new(lacks_tls, is_peer && !lacks_tls));
+    let client = RequestClient::new(peer, Arc::clone(&exchange), shared);
     let service = service_fn(|request| {
         let begun = exchange.begin();
-        let exchange = &exchange;
+        let client = &client;
         // The future of the answer is made in its box: it is large, and a move would copy it.
         Box::pin(async move {
-            let answer = answered(request, peer, shared, exchange).await;
+            let answer = answered(request, client, shared).await;
             let is_endless = answer.extensions().get::<Endless>().is_some();
             let tracked = |body| TrackedBody::new(body, is_endless, begun, clock.clone());
             Ok::<_, Infallible>(answer.map(tracked))
@@ -213,15 +238,13 @@ fn give_way(stream: &mut NodeStream, exchange: &ConnectionState) {
 /// The answer to a request. If the connection ends with the answer, the answer says so.
 async fn answered<A: RequestHandler>(
     request: Request<Incoming>,
-    peer: SocketAddr,
+    client: &RequestClient,
     shared: &ServerState<A>,
-    exchange: &Arc<ConnectionState>,
 ) -> Response<Body> {
+    let ClientFacts { peer, exchange, .. } = &*client.0;
     let (mut head, body) = request.into_parts();
-    head.extensions.insert(PeerAddress(peer));
-    head.extensions.insert(ClientMark(Arc::clone(exchange)));
-    head.extensions.insert(shared.lines.clone());
-    head.extensions.insert(PortScheme(if shared.is_secured() { "https" } else { "http" }));
+    // One value, because each one costs some allocations.
+    head.extensions.insert(client.clone());
     let mut body = RequestBody::new(body, &head.headers);
     if !exchange.is_let_in() {
         yield_now().await;
@@ -234,7 +257,7 @@ async fn answered<A: RequestHandler>(
         }
     }
     let mut answer = if exchange.lacks_tls() {
-        refusal(&head.headers, peer, shared)
+        refusal(&head.headers, *peer, shared)
     } else {
         shared.answers.answer(Request::from_parts(head, &mut body)).await
     };
