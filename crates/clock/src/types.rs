@@ -14,6 +14,9 @@ impl Instant {
     /// A moment that never comes. A call with this deadline has no bound.
     pub const FAR_FUTURE: Instant = Instant(Duration::MAX);
 
+    /// A moment before all others.
+    pub const FAR_PAST: Instant = Instant(Duration::ZERO);
+
     /// The time from `earlier` to `self`, zero if `earlier` is later than `self`.
     #[must_use]
     pub fn saturating_since(self, earlier: Instant) -> Duration {

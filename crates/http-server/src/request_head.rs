@@ -54,7 +54,7 @@ impl RequestHead {
             method: head.method,
             version: head.version,
             caller: unchecked(),
-            token_end: TokenEnd::of(0, clock),
+            token_end: TokenEnd::OVER,
             has_principal: false,
             is_forwarded: false,
         }

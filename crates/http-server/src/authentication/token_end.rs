@@ -21,6 +21,10 @@ impl TokenEnd {
     pub const NEVER: TokenEnd =
         TokenEnd { at: Instant::FAR_FUTURE, expires: WallTime::from_nanos(u64::MAX) };
 
+    /// The end of a token that has ended.
+    pub(crate) const OVER: TokenEnd =
+        TokenEnd { at: Instant::FAR_PAST, expires: WallTime::from_nanos(0) };
+
     /// The end of a token that has just been checked, and that is refused from `expires` on, in
     /// seconds since 1970.
     pub fn of(expires: u64, clock: &Clock) -> TokenEnd {
@@ -75,7 +79,9 @@ mod tests {
         assert!(!end.has_come(&clock));
         manual.step_wall(1);
         assert!(end.has_come(&clock));
-        assert!(TokenEnd::of(0, &clock).has_come(&clock), "it has ended before");
+        for over in [TokenEnd::of(0, &clock), TokenEnd::OVER] {
+            assert!(over.has_come(&clock), "it has ended before");
+        }
         for never in [u64::MAX, 1 << 53] {
             assert_eq!(TokenEnd::of(never, &clock).at(), Instant::FAR_FUTURE);
         }
