@@ -30,6 +30,7 @@ use crate::{
     numbers::{DRAWN_BYTES, drawn_bytes},
     openapi::is_changeable,
     operations,
+    request_times::RequestTimes,
     route::{ApiOperation, Route, route},
     views::{ApiView, Views, known_apps},
 };
@@ -40,6 +41,7 @@ pub(crate) struct ClientEntry {
     /// The web pages that may use the API.
     pages: PageOrigins,
     views: Views,
+    times: RequestTimes,
 }
 
 impl RequestHandler for ClientEntry {
@@ -57,14 +59,12 @@ impl RequestHandler for ClientEntry {
         };
         let mut response = response_of(&self.api, &mut head, answer);
         self.pages.tell(&head.headers, response.headers_mut());
-        let status = response.status().as_u16();
+        let status = response.status();
         debug!(
             principal = %head.caller.principal, request = head.request, method = %head.method,
-            path = head.path(), status, "request answered"
+            path = head.path(), status = status.as_u16(), "request answered"
         );
-        let status = status.to_string();
-        metrics::histogram!("httpapi_request_seconds", "kind" => kind, "status" => status)
-            .record(clock.now() - start);
+        self.times.record(kind, status, clock.now() - start);
         response
     }
 }
@@ -72,7 +72,7 @@ impl RequestHandler for ClientEntry {
 impl ClientEntry {
     pub(crate) fn new(api: Arc<ApiContext>) -> ClientEntry {
         let pages = PageOrigins::new(&api.settings.page_origins);
-        ClientEntry { api, pages, views: Views::new() }
+        ClientEntry { api, pages, views: Views::new(), times: RequestTimes::default() }
     }
 
     /// Answers a request by its path. Also returns the kind of the request.

@@ -31,6 +31,7 @@ mod owner;
 mod peer_entry;
 mod read;
 mod refusal;
+mod request_times;
 mod route;
 mod rows;
 mod settings;
