@@ -63,8 +63,7 @@ impl GroupRunner {
     /// Runs waiting commands one after another, until the group is full or its time is over. Rows
     /// are read ahead for many commands at once. Reads one by one could take longer than the first
     /// command can wait.
-    pub(super) async fn form(&mut self, transaction: &mut Transaction<'_>) {
-        let start = self.partition.clock.now();
+    pub(super) async fn form(&mut self, transaction: &mut Transaction<'_>, start: Instant) {
         let mut earliest = Instant::FAR_FUTURE;
         loop {
             self.fill();

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
 use base::with_causes;
+use clock::Instant;
 use eventlog::{Error, LeadershipLost, Offset, PreparedEvent, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
@@ -183,17 +184,17 @@ impl GroupRunner {
     ) -> Result<NextStep, StopReason> {
         // 1. The handlers run, and make the events of the group.
         let start = self.partition.clock.now();
-        self.form(&mut transaction).await;
+        self.form(&mut transaction, start).await;
         self.group.fence(&self.partition, &mut transaction);
         self.note_damage_met();
-        self.shared.meters.ran(self.partition.clock.now() - start);
-        // 2. The events and what follows from them are written.
         let formed = self.partition.clock.now();
+        self.shared.meters.ran(formed - start);
+        // 2. The events and what follows from them are written.
         let span = GroupSpan::of(self.group.spans(), start, &self.name, &self.partition.clock);
-        let outcome = self.write().await;
-        span.end(&self.facts(formed - start, self.partition.clock.now() - formed, &outcome));
+        let outcome = self.write(formed).await;
+        let now = self.partition.clock.now();
+        span.end(&self.facts(formed - start, now - formed, &outcome));
         if !self.group.events.is_empty() {
-            let now = self.partition.clock.now();
             self.pace.note_write(now - formed);
             self.shared.note_group(now - start);
         }
@@ -274,7 +275,8 @@ impl GroupRunner {
         }
     }
 
-    async fn write(&mut self) -> WriteOutcome {
+    /// Writes the events of the group, which began to be written at `start`.
+    async fn write(&mut self, start: Instant) -> WriteOutcome {
         if self.group.events.is_empty() {
             return WriteOutcome {
                 committed: 0,
@@ -284,7 +286,6 @@ impl GroupRunner {
             };
         }
         let (log, clock) = (Arc::clone(&self.partition.log), self.partition.clock.clone());
-        let start = clock.now();
         let events = mem::take(&mut self.group.events);
         let outcome = {
             let mut write = pin!(log.write(&events));
