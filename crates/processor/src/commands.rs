@@ -227,6 +227,7 @@ impl Commands {
 fn enqueue(place: Permit<'_, QueuedCommand>, command: Command, since: Instant) -> SentCommand {
     let deadline = command.deadline;
     let (reply, turn, answered) = Reply::new(CommandSpan::begin(&command.span, since));
+    let command = Box::new(command);
     place.send(QueuedCommand { command, reply, since, was_read_ahead: false });
     SentCommand { turn, answered, deadline }
 }

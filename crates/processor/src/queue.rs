@@ -48,7 +48,8 @@ impl Turn {
 /// A command that waits for its turn.
 #[derive(Debug)]
 pub(crate) struct QueuedCommand {
-    pub(crate) command: Command,
+    /// Boxed, because the command moves several times until it runs.
+    pub(crate) command: Box<Command>,
     pub(crate) reply: Reply,
     /// When the command began to wait.
     pub(crate) since: Instant,

@@ -91,7 +91,7 @@ impl CommandGroup {
             Ok(outcome) => outcome,
             Err(RunError::Deferred(command)) => {
                 reply.put_back();
-                return Some(QueuedCommand { command: *command, reply, since, was_read_ahead });
+                return Some(QueuedCommand { command, reply, since, was_read_ahead });
             }
             Err(RunError::Rejected(rejection)) => {
                 CommandOutcome::Refused(Refused::Rejected(rejection))
@@ -148,7 +148,7 @@ impl CommandGroup {
         &mut self,
         partition: &mut PartitionContext,
         transaction: &mut Transaction<'_>,
-        command: Command,
+        command: Box<Command>,
         until: Instant,
     ) -> Result<CommandOutcome, RunError> {
         if let Some(outcome) = self.done_before(partition, &command).await? {
@@ -163,7 +163,7 @@ impl CommandGroup {
         let kind = self.kind(partition, &command).await?;
         let mut joined = match transaction.join(kind, ws).await {
             Ok(joined) => joined,
-            Err(JoinError::Full) => return Err(RunError::Deferred(Box::new(command))),
+            Err(JoinError::Full) => return Err(RunError::Deferred(command)),
             Err(error @ JoinError::UnknownKind(_)) => {
                 return Err(Rejection::new(RejectionKind::Internal, error.to_string()).into());
             }
@@ -196,7 +196,7 @@ impl CommandGroup {
         };
         let drawn =
             joined.drawn().map(|(key, last)| DrawnNumber { seq: key.seq.0, last }).collect();
-        let Command { name, params, request, principal, idempotency_key, .. } = command;
+        let Command { name, params, request, principal, idempotency_key, .. } = *command;
         let idempotency = idempotency_key.map(|own| Idempotency {
             key: own.key,
             body: own.body,
@@ -321,9 +321,9 @@ impl CommandGroup {
         handler: &dyn Handler,
         head: EventHead,
         numbers: &mut dyn Numbers,
-        mut command: Command,
+        mut command: Box<Command>,
         until: Instant,
-    ) -> Result<(Command, HandlerEffects), RunError> {
+    ) -> Result<(Box<Command>, HandlerEffects), RunError> {
         let declarations = partition.application.declarations();
         // The rows for commands of the system were read ahead. A handler of the application reads
         // by itself, and the rest of the group would wait for these reads. So only such a handler
@@ -345,7 +345,10 @@ impl CommandGroup {
             }
             Err(_) => {
                 return Err(match again {
-                    Some(rows) => RunError::Deferred(Box::new(Command { rows, ..command })),
+                    Some(rows) => {
+                        command.rows = rows;
+                        RunError::Deferred(command)
+                    }
                     None => RunError::TimedOut,
                 });
             }

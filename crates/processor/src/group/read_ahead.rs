@@ -233,6 +233,7 @@ mod tests {
             let rows = ids.iter().map(update).collect();
             let name = "sys.CUD".parse().unwrap();
             let command = Command::new(WsId(1), name, Instant::FAR_FUTURE).with_rows(rows);
+            let command = Box::new(command);
             let (reply, ..) = Reply::new(CommandSpan::default());
             QueuedCommand { command, reply, since: Instant::FAR_FUTURE, was_read_ahead }
         };
