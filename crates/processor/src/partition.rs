@@ -78,7 +78,7 @@ impl PartitionSettings {
 /// [`undeploy`](Partition::undeploy) ends the partition in order. Dropping the partition ends its
 /// task at once, even during a write.
 pub struct Partition {
-    commands: Commands,
+    pub(crate) commands: Arc<Commands>,
     stop: watch::Sender<Option<Instant>>,
     task: JoinHandle<PartitionEnd>,
     epoch: Epoch,
@@ -128,13 +128,13 @@ impl Partition {
         let groups_of_queue = queue.div_ceil(limits.commands) as u64;
         let shared = Arc::new(PartitionShared::new(clock.clone(), meters, groups_of_queue));
         let (sender, receiver) = mpsc::channel(queue);
-        let commands = Commands {
+        let commands = Arc::new(Commands {
             queue: sender,
             queue_wait,
             shared: Arc::clone(&shared),
             numbers: sequencer.monitor(),
             log: Arc::clone(&log),
-        };
+        });
         let (stop, stopped) = watch::channel(None);
         let (epoch, checks_records) = (log.fence().epoch(), log.checks_records());
         let kinds = remembered::at_most(NonZeroUsize::new(workspaces).unwrap_or(NonZeroUsize::MIN));

@@ -107,11 +107,9 @@ impl Partitions {
 
     /// The handle that takes the commands of a partition; `None` if the partition is not at work on
     /// this node.
-    pub fn commands(&self, partition: u16) -> Option<Commands> {
-        read(&self.deployments)
-            .running
-            .get(&partition)
-            .map(|partition| partition.commands().clone())
+    pub fn commands(&self, partition: u16) -> Option<Arc<Commands>> {
+        let deployments = read(&self.deployments);
+        deployments.running.get(&partition).map(|partition| Arc::clone(&partition.commands))
     }
 
     /// The status of each partition that is at work, sorted by number.

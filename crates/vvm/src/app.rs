@@ -160,8 +160,11 @@ impl App {
         let not_owner = NotOwner { partition };
         let commands = self.partitions.commands(partition).ok_or(not_owner)?;
         let opened = self.opened.get().ok_or(not_owner)?;
-        let started = opened.started().get(&partition).cloned().ok_or(not_owner)?;
-        let (storage, epoch) = (started.storage, started.fence.epoch());
+        let (storage, epoch) = {
+            let all = opened.started();
+            let started = all.get(&partition).ok_or(not_owner)?;
+            (Arc::clone(&started.storage), started.fence.epoch())
+        };
         let local = LocalPartition { commands, app: self, opened, storage, partition, epoch };
         local.may_answer()?;
         Ok(local)
@@ -219,7 +222,7 @@ impl App {
 /// A partition that is at work on this node.
 #[derive(Clone, Debug)]
 pub struct LocalPartition<'a> {
-    commands: Commands,
+    commands: Arc<Commands>,
     app: &'a App,
     opened: &'a ServedApp,
     storage: Arc<PartitionStorage>,
@@ -250,7 +253,7 @@ impl LocalPartition<'_> {
 
     /// The log of the partition, or of a workspace of the partition.
     pub fn log(&self, name: LogName) -> OwnedLog {
-        OwnedLog::new(self.commands.clone(), Arc::clone(&self.storage), name)
+        OwnedLog::new(Arc::clone(&self.commands), Arc::clone(&self.storage), name)
     }
 
     /// Reads a record. The status of the partition reports a damaged record.

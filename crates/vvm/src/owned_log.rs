@@ -15,13 +15,17 @@ use seqstorage::PartitionStorage;
 /// owner.
 #[derive(Clone)]
 pub struct OwnedLog {
-    commands: Commands,
+    commands: Arc<Commands>,
     storage: Arc<PartitionStorage>,
     name: LogName,
 }
 
 impl OwnedLog {
-    pub(crate) fn new(commands: Commands, storage: Arc<PartitionStorage>, name: LogName) -> Self {
+    pub(crate) fn new(
+        commands: Arc<Commands>,
+        storage: Arc<PartitionStorage>,
+        name: LogName,
+    ) -> Self {
         OwnedLog { commands, storage, name }
     }
 

@@ -24,7 +24,7 @@ pub(super) struct PartitionRepair {
     pub(super) partition: u16,
     pub(super) clock: Clock,
     pub(super) served: Arc<ServedApp>,
-    pub(super) commands: Commands,
+    pub(super) commands: Arc<Commands>,
     pub(super) started: StartedPartition,
 }
 
