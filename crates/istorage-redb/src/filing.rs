@@ -4,9 +4,10 @@
 //! its moment of expiry, unless the index is damaged. The row that is replaced tells which entry to
 //! remove, so the index is kept here only.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, ops::Bound, time::Duration};
 
-use redb::{ReadableTable, Table, WriteTransaction};
+use bytes::Bytes;
+use redb::{CursorError, ReadableTable, Table, WriteTransaction};
 
 use crate::{
     errors::{self, FileFailure},
@@ -14,7 +15,7 @@ use crate::{
         self, FORMAT, FileRow, Keyspace, KeyspaceChange, META, META_FORMAT, META_LOG, META_TIME,
     },
     log::LogState,
-    mem_table::MemTable,
+    mem_table::{MemRow, MemTable},
     time::Moment,
 };
 
@@ -46,30 +47,32 @@ impl<'t> FilingTransaction<'t> {
         for (name, rows) in rows.keyspaces() {
             let keyspace = Keyspace::new(name.clone());
             let mut table = self.txn.open_table(keyspace.rows())?;
-            // Opened when it is needed, so rows without an expiry do not pay for it.
-            let mut index = None;
-            for (key, row) in rows {
+            let mut index = IndexOfFiling { filing: self, keyspace: &keyspace, table: None };
+            let mut rows = rows.iter().peekable();
+            while let Some((key, row)) = rows.next() {
                 let old = match row {
                     Some(row) => table.insert(&key[..], &row[..])?,
                     None => table.remove(&key[..])?,
                 };
+                let is_new = old.is_none() && row.is_some();
                 let old = old.and_then(|old| expiry_of(key, old.value()));
-                let new = row.as_ref().and_then(|row| expiry_of(key, row));
-                if old == new || !self.options.keeps_index {
-                    continue;
+                index.change(key, old, row)?;
+                // Rows of a log are new, and follow each other: one search finds the place of all.
+                let is_of_partition =
+                    |next: &Bytes| is_new && layout::pkey(next) == layout::pkey(key);
+                if rows.peek().is_some_and(|(next, _)| is_of_partition(next)) {
+                    let mut gap = table.upper_bound_mut(Bound::Included(&key[..]))?;
+                    while let Some((key, row @ Some(bytes))) = rows.peek() {
+                        match gap.insert_before(&key[..], &bytes[..]) {
+                            Ok(()) => index.change(key, None, row)?,
+                            Err(CursorError::UnorderedKey) => break,
+                            Err(CursorError::Storage(error)) => return Err(error.into()),
+                            Err(error) => return Err(FileFailure::unavailable(error.into())),
+                        }
+                        rows.next();
+                    }
+                    gap.close()?;
                 }
-                self.options.is_at_index.set(true);
-                let index = match &mut index {
-                    Some(index) => index,
-                    closed => closed.insert(self.txn.open_table(keyspace.expiry())?),
-                };
-                if let Some(at) = old {
-                    index.remove(&layout::expiry_key(at, key)[..])?;
-                }
-                if let Some(at) = new {
-                    index.insert(&layout::expiry_key(at, key)[..], ())?;
-                }
-                self.options.is_at_index.set(false);
             }
         }
         Ok(())
@@ -130,6 +133,43 @@ impl<'t> FilingTransaction<'t> {
                 self.txn.delete_table(keyspace.expiry())?;
             }
         }
+        Ok(())
+    }
+}
+
+/// The index of the rows that expire, while rows are filed.
+struct IndexOfFiling<'f, 't> {
+    filing: &'f FilingTransaction<'t>,
+    keyspace: &'f Keyspace,
+    /// Opened when it is needed, so rows without an expiry do not pay for it.
+    table: Option<ExpiryTable<'t>>,
+}
+
+impl IndexOfFiling<'_, '_> {
+    /// Notes that a row has changed. `old` is the expiry of the row before.
+    fn change(
+        &mut self,
+        key: &Bytes,
+        old: Option<Moment>,
+        row: &MemRow,
+    ) -> Result<(), FileFailure> {
+        let FilingOptions { is_at_index, keeps_index } = self.filing.options;
+        let new = row.as_ref().and_then(|row| expiry_of(key, row));
+        if old == new || !keeps_index {
+            return Ok(());
+        }
+        is_at_index.set(true);
+        let index = match &mut self.table {
+            Some(index) => index,
+            closed => closed.insert(self.filing.txn.open_table(self.keyspace.expiry())?),
+        };
+        if let Some(at) = old {
+            index.remove(&layout::expiry_key(at, key)[..])?;
+        }
+        if let Some(at) = new {
+            index.insert(&layout::expiry_key(at, key)[..], ())?;
+        }
+        is_at_index.set(false);
         Ok(())
     }
 }

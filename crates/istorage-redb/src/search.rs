@@ -9,7 +9,7 @@
 //! then this key is beside the gap, or the two keys beside the gap are not in order with the key of
 //! the search. So one look at the two rows tells whether the answer is true.
 
-use std::ops::Bound;
+use std::{collections::BTreeMap, ops::Bound};
 
 use redb::{AccessGuard, Cursor, ReadableTable, StorageError};
 
@@ -20,6 +20,24 @@ type Guard<'t> = AccessGuard<'t, &'static [u8]>;
 /// Rows, from the gap before the first of them.
 pub(crate) type RowCursor<'t> = Cursor<'t, &'static [u8], &'static [u8]>;
 
+/// The gaps of a table in which searches have ended. Most rows that are written are new, and come
+/// after the rows of their kind, so few searches have to be made.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    /// The key after each gap, by the key before it, which is empty at the beginning of the table.
+    /// `None` at its end.
+    by_start: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl Gaps {
+    /// Whether a key is in one of the gaps.
+    fn have(&self, key: &[u8]) -> bool {
+        let mut before = self.by_start.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key)));
+        let after = before.next_back().map(|(_, after)| after);
+        after.is_some_and(|after| after.as_ref().is_none_or(|after| key < &after[..]))
+    }
+}
+
 /// Finds the row with this key.
 ///
 /// # Errors
@@ -27,14 +45,22 @@ pub(crate) type RowCursor<'t> = Cursor<'t, &'static [u8], &'static [u8]>;
 pub(crate) fn find<'t>(
     table: &'t impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
+    gaps: &mut Gaps,
 ) -> Result<Option<Guard<'t>>, StorageError> {
-    let mut gap = table.lower_bound(Bound::Included(key))?;
-    match gap.peek_next()? {
-        Some((next, row)) if next.value() == key => return Ok(Some(row)),
-        Some((next, row)) => check_after(next.value(), row.value(), key)?,
-        None => {}
+    if gaps.have(key) {
+        return Ok(None);
     }
-    check_before(&mut gap, key)?;
+    let mut gap = table.lower_bound(Bound::Included(key))?;
+    let after = match gap.peek_next()? {
+        Some((next, row)) if next.value() == key => return Ok(Some(row)),
+        Some((next, row)) => {
+            check_after(next.value(), row.value(), key)?;
+            Some(next.value().to_vec())
+        }
+        None => None,
+    };
+    let before = check_before(&mut gap, key)?;
+    gaps.by_start.insert(before.unwrap_or_default(), after);
     Ok(None)
 }
 
@@ -54,14 +80,14 @@ pub(crate) fn rows_from<'t>(
     Ok(gap)
 }
 
-/// Checks the row before a gap that is the place of a key.
-fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<(), StorageError> {
-    let Some((before, row)) = gap.peek_prev()? else { return Ok(()) };
+/// Checks the row before a gap that is the place of a key. Returns its key.
+fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+    let Some((before, row)) = gap.peek_prev()? else { return Ok(None) };
     check_key(before.value(), row.value())?;
     if before.value() >= key {
         return Err(wrong_order());
     }
-    Ok(())
+    Ok(Some(before.value().to_vec()))
 }
 
 /// Checks the row after a gap that is the place of a key.
@@ -93,4 +119,41 @@ pub(crate) fn check_key(key: &[u8], row: &[u8]) -> Result<(), StorageError> {
 
 fn wrong_order() -> StorageError {
     StorageError::Corrupted("the rows around it are in a wrong order".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::{Builder, ReadableDatabase, TableDefinition, backends::InMemoryBackend};
+
+    use super::*;
+
+    const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
+
+    #[test]
+    fn a_search_beside_other_searches_finds_what_a_search_alone_finds() {
+        let database = Builder::new().create_with_backend(InMemoryBackend::new()).unwrap();
+        let stored = [3_u8, 4, 8, 9, 20];
+        let txn = database.begin_write().unwrap();
+        for key in stored {
+            let mut row = Vec::new();
+            let kind = layout::FileRowKind::Plain;
+            layout::FileRow { kind, value: b"" }.write(&[key], &mut row);
+            txn.open_table(ROWS).unwrap().insert(&[key][..], &row[..]).unwrap();
+        }
+        txn.commit().unwrap();
+        let table = database.begin_read().unwrap().open_table(ROWS).unwrap();
+        // In each order of two searches, and after all of them.
+        let mut of_all = Gaps::default();
+        for first in 0..25 {
+            for second in 0..25 {
+                let mut gaps = Gaps::default();
+                find(&table, &[first], &mut gaps).unwrap();
+                for gaps in [&mut gaps, &mut of_all] {
+                    let found = find(&table, &[second], gaps).unwrap().is_some();
+                    assert_eq!(found, stored.contains(&second), "{second} after {first}");
+                }
+            }
+        }
+        assert_eq!(of_all.by_start.len(), 4, "{of_all:?}");
+    }
 }

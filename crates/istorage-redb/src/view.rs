@@ -12,7 +12,7 @@ use crate::{
     layout::{Keyspace, META, META_LOG},
     log::LogState,
     mem_table::MemRow,
-    search,
+    search::{self, Gaps},
     tables::{Held, Tables},
 };
 
@@ -28,7 +28,14 @@ struct FileSnapshot {
     txn: ReadTransaction,
     /// The snapshot has all rows of the segments of the log before this one, and no others.
     segment: u64,
-    tables: Vec<(KeyspaceName, RowTable)>,
+    tables: Vec<SnapshotTable>,
+}
+
+/// The rows of a keyspace in a snapshot, and the gaps in which searches have ended.
+struct SnapshotTable {
+    keyspace: KeyspaceName,
+    rows: RowTable,
+    gaps: Gaps,
 }
 
 impl FileSnapshot {
@@ -118,21 +125,26 @@ impl RowView {
 
     /// The table of a keyspace in the present snapshot; `None` if there is no such keyspace.
     pub(crate) fn find_table(&mut self, keyspace: &Keyspace) -> Result<Option<&RowTable>> {
+        Ok(self.snapshot_table(keyspace)?.map(|table| &table.rows))
+    }
+
+    fn snapshot_table(&mut self, keyspace: &Keyspace) -> Result<Option<&mut SnapshotTable>> {
         let Some(snapshot) = &mut self.snapshot else { return Err(self.file.not_open().into()) };
         let tables = &mut snapshot.tables;
-        let at = match tables.iter().position(|(name, _)| *name == keyspace.name) {
+        let at = match tables.iter().position(|table| table.keyspace == keyspace.name) {
             Some(at) => at,
             None => {
-                let table = match snapshot.txn.open_table(keyspace.rows()) {
-                    Ok(table) => table,
+                let rows = match snapshot.txn.open_table(keyspace.rows()) {
+                    Ok(rows) => rows,
                     Err(TableError::TableDoesNotExist(_)) => return Ok(None),
                     Err(error) => return Err(FileFailure::from(error).into()),
                 };
-                tables.push((keyspace.name.clone(), table));
+                let (keyspace, gaps) = (keyspace.name.clone(), Gaps::default());
+                tables.push(SnapshotTable { keyspace, rows, gaps });
                 tables.len() - 1
             }
         };
-        Ok(Some(&tables[at].1))
+        Ok(Some(&mut tables[at]))
     }
 
     /// The table of a keyspace in the present snapshot.
@@ -154,9 +166,12 @@ impl RowView {
     /// The bytes of a row in the present snapshot of the file.
     pub(crate) fn row_in_file(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
         let name = || keyspace.row_name(key);
-        let table = self.table(keyspace)?;
+        let table = self.snapshot_table(keyspace)?;
+        let SnapshotTable { rows, gaps, .. } =
+            table.ok_or_else(|| errors::no_keyspace(&keyspace.name))?;
         let found = errors::catch_page_error(|| {
-            let row = search::find(table, key).map_err(|error| errors::read_error(name(), error));
+            let row = search::find(rows, key, gaps);
+            let row = row.map_err(|error| errors::read_error(name(), error));
             Ok(row?.map(|row| Bytes::copy_from_slice(row.value())))
         });
         found.unwrap_or_else(|page_error| Err(errors::damaged_row(name(), page_error)))
