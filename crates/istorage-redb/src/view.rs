@@ -28,14 +28,30 @@ struct FileSnapshot {
     txn: ReadTransaction,
     /// The snapshot has all rows of the segments of the log before this one, and no others.
     segment: u64,
-    tables: Vec<SnapshotTable>,
+    tables: Vec<(KeyspaceName, RowTable)>,
 }
 
-/// The rows of a keyspace in a snapshot, and the gaps in which searches have ended.
-struct SnapshotTable {
-    keyspace: KeyspaceName,
-    rows: RowTable,
-    gaps: Gaps,
+/// The gaps in which searches of a snapshot have ended. They outlive the snapshot: the file gets no
+/// row before it names another segment.
+#[derive(Default)]
+struct KnownGaps {
+    segment: u64,
+    keyspaces: Vec<(KeyspaceName, Gaps)>,
+}
+
+impl KnownGaps {
+    fn have(&self, keyspace: &KeyspaceName, key: &[u8]) -> bool {
+        self.keyspaces.iter().any(|(name, gaps)| name == keyspace && gaps.have(key))
+    }
+
+    fn of(&mut self, keyspace: &KeyspaceName) -> &mut Gaps {
+        let at = self.keyspaces.iter().position(|(name, _)| name == keyspace);
+        let at = at.unwrap_or_else(|| {
+            self.keyspaces.push((keyspace.clone(), Gaps::default()));
+            self.keyspaces.len() - 1
+        });
+        &mut self.keyspaces[at].1
+    }
 }
 
 impl FileSnapshot {
@@ -58,6 +74,7 @@ pub(crate) struct RowView {
     file: Arc<StorageFile>,
     tables: Arc<Tables>,
     snapshot: Option<FileSnapshot>,
+    gaps: KnownGaps,
 }
 
 impl std::fmt::Debug for RowView {
@@ -68,7 +85,7 @@ impl std::fmt::Debug for RowView {
 
 impl RowView {
     pub(crate) fn new(file: Arc<StorageFile>, tables: Arc<Tables>) -> RowView {
-        RowView { file, tables, snapshot: None }
+        RowView { file, tables, snapshot: None, gaps: KnownGaps::default() }
     }
 
     /// Gives the snapshot back. A snapshot keeps its pages, and a file that failed is not opened
@@ -80,7 +97,7 @@ impl RowView {
     /// Looks into the tables, beside a snapshot that fits them. `look` returns what it found in the
     /// tables; no call of the disk is made meanwhile.
     pub(crate) fn of_one_moment<T>(&mut self, look: impl Fn(&Held) -> T) -> Result<T> {
-        self.look(|held, has_file| has_file.then(|| look(held)))
+        self.look(|held, _, has_file| has_file.then(|| look(held)))
     }
 
     /// Looks for rows in the tables. A snapshot that fits them has the other rows; none is begun if
@@ -90,7 +107,7 @@ impl RowView {
         keyspace: &Keyspace,
         keys: &[Vec<u8>],
     ) -> Result<Vec<Option<MemRow>>> {
-        self.look(|held, has_file| {
+        self.look(|held, _, has_file| {
             let rows = keys.iter().map(|key| held.get(&keyspace.name, key).cloned());
             let rows: Vec<_> = rows.collect();
             (has_file || rows.iter().all(Option::is_some)).then_some(rows)
@@ -99,15 +116,19 @@ impl RowView {
 
     /// Looks into the tables. `look` is told whether the present snapshot fits them. If it needs
     /// one, it returns `None`, and looks again.
-    fn look<T>(&mut self, look: impl Fn(&Held, bool) -> Option<T>) -> Result<T> {
+    fn look<T>(&mut self, look: impl Fn(&Held, &RowView, bool) -> Option<T>) -> Result<T> {
         for _ in 0..TURNS {
             let held = self.hold()?;
             let fits = self.snapshot.as_ref().is_some_and(|snapshot| held.fits(snapshot.segment));
-            if let Some(found) = look(&held, fits) {
+            if let Some(found) = look(&held, self, fits) {
                 return Ok(found);
             }
             drop(held);
-            self.snapshot = Some(FileSnapshot::begin(&self.file)?);
+            let snapshot = FileSnapshot::begin(&self.file)?;
+            if snapshot.segment != self.gaps.segment {
+                self.gaps = KnownGaps { segment: snapshot.segment, ..KnownGaps::default() };
+            }
+            self.snapshot = Some(snapshot);
         }
         Err(self.file.not_open().into())
     }
@@ -125,26 +146,26 @@ impl RowView {
 
     /// The table of a keyspace in the present snapshot; `None` if there is no such keyspace.
     pub(crate) fn find_table(&mut self, keyspace: &Keyspace) -> Result<Option<&RowTable>> {
-        Ok(self.snapshot_table(keyspace)?.map(|table| &table.rows))
+        Ok(self.snapshot_table(keyspace)?.map(|(table, _)| table))
     }
 
-    fn snapshot_table(&mut self, keyspace: &Keyspace) -> Result<Option<&mut SnapshotTable>> {
+    /// The table of a keyspace in the present snapshot, and its known gaps.
+    fn snapshot_table(&mut self, keyspace: &Keyspace) -> Result<Option<(&RowTable, &mut Gaps)>> {
         let Some(snapshot) = &mut self.snapshot else { return Err(self.file.not_open().into()) };
         let tables = &mut snapshot.tables;
-        let at = match tables.iter().position(|table| table.keyspace == keyspace.name) {
+        let at = match tables.iter().position(|(name, _)| *name == keyspace.name) {
             Some(at) => at,
             None => {
-                let rows = match snapshot.txn.open_table(keyspace.rows()) {
-                    Ok(rows) => rows,
+                let table = match snapshot.txn.open_table(keyspace.rows()) {
+                    Ok(table) => table,
                     Err(TableError::TableDoesNotExist(_)) => return Ok(None),
                     Err(error) => return Err(FileFailure::from(error).into()),
                 };
-                let (keyspace, gaps) = (keyspace.name.clone(), Gaps::default());
-                tables.push(SnapshotTable { keyspace, rows, gaps });
+                tables.push((keyspace.name.clone(), table));
                 tables.len() - 1
             }
         };
-        Ok(Some(&mut tables[at]))
+        Ok(Some((&tables[at].1, self.gaps.of(&keyspace.name))))
     }
 
     /// The table of a keyspace in the present snapshot.
@@ -155,20 +176,25 @@ impl RowView {
     /// The bytes of a row at this moment.
     pub(crate) fn row(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
         self.again(keyspace, |view| {
-            let known = view.look(|held, has_file| match held.get(&keyspace.name, key) {
+            let known = view.look(|held, view, has_file| match held.get(&keyspace.name, key) {
                 Some(row) => Some(Some(row.clone())),
+                None if view.is_in_gap(held, keyspace, key) => Some(Some(None)),
                 None => has_file.then_some(None),
             })?;
             known.map_or_else(|| view.row_in_file(keyspace, key), Ok)
         })
     }
 
+    /// Whether a search has shown that the file has no row with this key. The tables have none.
+    fn is_in_gap(&self, held: &Held, keyspace: &Keyspace, key: &[u8]) -> bool {
+        held.fits(self.gaps.segment) && self.gaps.have(&keyspace.name, key)
+    }
+
     /// The bytes of a row in the present snapshot of the file.
     pub(crate) fn row_in_file(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
         let name = || keyspace.row_name(key);
         let table = self.snapshot_table(keyspace)?;
-        let SnapshotTable { rows, gaps, .. } =
-            table.ok_or_else(|| errors::no_keyspace(&keyspace.name))?;
+        let (rows, gaps) = table.ok_or_else(|| errors::no_keyspace(&keyspace.name))?;
         let found = errors::catch_page_error(|| {
             let row = search::find(rows, key, gaps);
             let row = row.map_err(|error| errors::read_error(name(), error));

@@ -55,6 +55,7 @@ pub(crate) struct WriterThread {
     jobs: Receiver<WriteJob>,
     /// The jobs that were taken from the queue.
     waiting: WaitingJobs,
+    view: RowView,
     /// The log of the file; `None` if the file is only read.
     log: Option<WriteLog>,
     /// The size of a segment and of its table.
@@ -89,11 +90,13 @@ impl WriterThread {
     ) -> WriterThread {
         let size = shared.file.segment_size();
         let pressure = Pressure::new(size, shared.clock.now());
+        let view = RowView::new(Arc::clone(&shared.file), Arc::clone(&tables));
         WriterThread {
             shared,
             tables,
             jobs,
             waiting: WaitingJobs::default(),
+            view,
             log,
             size,
             last_group: 0,
@@ -193,31 +196,29 @@ impl WriterThread {
     }
 
     /// Judges the requests one after another. Returns the rows that they write together.
-    fn judge_all(&self, group: &[WriteRequest]) -> (MemTable, Vec<Result<Outcome>>) {
-        let mut view = RowView::new(Arc::clone(&self.shared.file), Arc::clone(&self.tables));
+    fn judge_all(&mut self, group: &[WriteRequest]) -> (MemTable, Vec<Result<Outcome>>) {
         let mut rows = MemTable::default();
         let answers = group.iter().map(|request| {
-            let (outcome, writes) = self.judge(request, &rows, &mut view)?;
+            let (outcome, writes) = self.judge(request, &rows)?;
             for (key, row) in writes {
                 rows.set(&request.keyspace.name, key, row);
             }
             Ok(outcome)
         });
         let answers = answers.collect();
+        // A snapshot keeps its pages, and a file that failed is not opened again before its last
+        // snapshot has ended.
+        self.view.forget();
         (rows, answers)
     }
 
-    fn judge(
-        &self,
-        request: &WriteRequest,
-        rows: &MemTable,
-        view: &mut RowView,
-    ) -> Result<(Outcome, RowWrites)> {
+    fn judge(&mut self, request: &WriteRequest, rows: &MemTable) -> Result<(Outcome, RowWrites)> {
         let keyspace = &*request.keyspace;
         if !self.keyspaces.contains(&keyspace.name) {
             return Err(errors::no_keyspace(&keyspace.name));
         }
         let now = self.shared.time.now();
+        let view = &mut self.view;
         Judge { keyspace, now }.judge(&request.batch, |key| match rows.get(&keyspace.name, key) {
             Some(row) => Ok(row.clone()),
             None => view.row(keyspace, key),
