@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    ops::Range,
     path::Path,
     sync::{
         Arc,
@@ -22,6 +23,7 @@ use istorage::{AtomicBatch, Conditional, Key, KeyspaceName, Put, SharedStorage, 
 use istorage_redb::{RedbConfig, RedbDriver};
 
 const VALUE: usize = 200;
+const WARM_UP: Duration = Duration::from_secs(3);
 
 struct Load {
     rows: u64,
@@ -63,23 +65,26 @@ impl Load {
         }
     }
 
-    /// Writes batches one after another until `end`. Returns how long each took.
+    /// Writes batches one after another. Returns how long those took that began in the time of the
+    /// measurement.
     async fn write(
         self: Arc<Self>,
         storage: SharedStorage,
         clock: Clock,
-        end: Instant,
+        measured: Range<Instant>,
     ) -> Vec<Duration> {
         let mut took = Vec::new();
         loop {
             let batch = self.batch(clock.random());
             let begun = clock.now();
-            if begun >= end {
+            if begun >= measured.end {
                 return took;
             }
             let outcome = storage.write_atomic(batch, Instant::FAR_FUTURE).await.unwrap();
             assert!(outcome.is_applied());
-            took.push(clock.now() - begun);
+            if measured.contains(&begun) {
+                took.push(clock.now() - begun);
+            }
         }
     }
 }
@@ -102,20 +107,20 @@ async fn run(arguments: &[String]) {
     println!("| tasks | batches/s | p50 | p99 | p99.9 | longest |");
     println!("|---:|---:|---:|---:|---:|---:|");
     for tasks in tasks.iter().map(number) {
-        // What was written before may still go into the file.
-        clock.sleep(Duration::from_secs(2)).await;
-        let begun = clock.now();
-        let end = begun + Duration::from_secs(number(seconds));
+        // At first the pages of the file come from the disk.
+        let begin = clock.now() + WARM_UP;
+        let measured = begin..begin + Duration::from_secs(number(seconds));
         let writes = (0..tasks).map(|_| {
-            tokio::spawn(Arc::clone(&load).write(Arc::clone(&storage), clock.clone(), end))
+            let (load, storage) = (Arc::clone(&load), Arc::clone(&storage));
+            tokio::spawn(load.write(storage, clock.clone(), measured.clone()))
         });
         let took = join_all(writes).await.into_iter().flat_map(Result::unwrap);
         let mut took: Vec<Duration> = took.collect();
         took.sort_unstable();
-        let rate = took.len() as f64 / (clock.now() - begun).as_secs_f64();
+        let rate = took.len() as u64 / number(seconds);
         let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
         println!(
-            "| {tasks} | {rate:.0} | {:.2} ms | {:.2} ms | {:.2} ms | {:.1} ms |",
+            "| {tasks} | {rate} | {:.2} ms | {:.2} ms | {:.2} ms | {:.1} ms |",
             at(0.5),
             at(0.99),
             at(0.999),
