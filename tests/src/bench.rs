@@ -34,6 +34,10 @@ pub struct Sample {
     pub p50: Duration,
     /// The 99th percentile: 99 of 100 calls took no longer.
     pub p99: Duration,
+    /// The 99.9th percentile: 999 of 1,000 calls took no longer.
+    pub p999: Duration,
+    /// The duration of the slowest call.
+    pub longest: Duration,
     /// The CPU time of this process for one call. The CPU time varies less than the times of a
     /// server.
     pub cpu: Duration,
@@ -75,15 +79,32 @@ impl Sample {
         while let Some(task) = running.join_next().await {
             times.extend(task??);
         }
-        let elapsed = (clock.now() - start).as_secs_f64();
+        let elapsed = clock.now() - start;
         let cpu = (cpu_time() - cpu).div_f64(times.len().max(1) as f64);
-        times.sort_unstable();
-        let at = |per_mille: usize| times.get(times.len() * per_mille / 1_000).copied();
-        let (p50, p99) = at(500).zip(at(990)).ok_or("no call was finished in time")?;
-        Ok(Sample { per_second: times.len() as f64 / elapsed, p50, p99, cpu })
+        Ok(Sample { cpu, ..Sample::of(times, elapsed)? })
     }
 
-    /// The median of each figure by itself. `None` if there are no samples.
+    /// The figures of calls with these durations, which another program measured. The CPU time is
+    /// zero.
+    ///
+    /// # Errors
+    /// If there are no calls.
+    pub fn of(mut times: Vec<Duration>, elapsed: Duration) -> Result<Sample, BenchError> {
+        times.sort_unstable();
+        let longest = *times.last().ok_or("no call was finished in time")?;
+        let at = |per_mille: usize| times[times.len() * per_mille / 1_000];
+        Ok(Sample {
+            per_second: times.len() as f64 / elapsed.as_secs_f64(),
+            p50: at(500),
+            p99: at(990),
+            p999: at(999),
+            longest,
+            cpu: Duration::ZERO,
+        })
+    }
+
+    /// The median of each figure by itself, and the longest call of all samples. `None` if there are
+    /// no samples.
     pub fn medians(samples: &[Sample]) -> Option<Sample> {
         let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
         let time = |figure: fn(&Sample) -> f64| middle(figure).map(Duration::from_secs_f64);
@@ -91,6 +112,8 @@ impl Sample {
             per_second: middle(|sample| sample.per_second)?,
             p50: time(|sample| sample.p50.as_secs_f64())?,
             p99: time(|sample| sample.p99.as_secs_f64())?,
+            p999: time(|sample| sample.p999.as_secs_f64())?,
+            longest: samples.iter().map(|sample| sample.longest).max()?,
             cpu: time(|sample| sample.cpu.as_secs_f64())?,
         })
     }

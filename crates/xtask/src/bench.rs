@@ -24,9 +24,10 @@ pub(crate) fn commands(arguments: &[String]) -> Result<()> {
     on_servers("bench-commands", ALL, arguments)
 }
 
-/// Measures commands in redb beside the same commands in PostgreSQL, if it is installed.
+/// Measures commands of a node beside the same commands in PostgreSQL and NATS, if they are
+/// installed.
 pub(crate) fn peers(arguments: &[String]) -> Result<()> {
-    alone("bench-peers", arguments)
+    beside_the_binary("bench-peers", arguments)
 }
 
 /// Measures document numbers of a fast series on every storage driver.

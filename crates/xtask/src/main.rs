@@ -124,7 +124,8 @@ enum BenchCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measures commands in redb beside the same commands in PostgreSQL, if it is installed.
+    /// Measures commands of a node beside the same commands in PostgreSQL and NATS, if they are
+    /// installed.
     Peers {
         /// Arguments for the measuring program: --clients 1,16,64,320 --workspaces 1000 --rounds 3
         /// --seconds 5 --folder /var/tmp.

@@ -114,12 +114,14 @@ impl ShopLoad {
     }
 }
 
-/// Makes three records of about 100 bytes each, in an event of about 400 bytes. The names are
-/// parsed once, so that clients cost little CPU time.
+/// Makes a bill and its lines: this many records of about 100 bytes each. The names are parsed once,
+/// so that clients cost little CPU time.
 ///
 /// # Errors
 /// Never: all names are valid.
-pub fn bill() -> Result<impl Fn() -> Vec<RowChange> + Clone + Send + 'static, BenchError> {
+pub fn bill(
+    records: u64,
+) -> Result<impl Fn() -> Vec<RowChange> + Clone + Send + 'static, BenchError> {
     let (bill, line): (QName, QName) = ("shop.Bill".parse()?, "shop.Line".parse()?);
     let (name, lines): (Name, Name) = ("name".parse()?, "lines".parse()?);
     let text = "a text of sixty bytes, as there are many in documents of shops";
@@ -131,6 +133,7 @@ pub fn bill() -> Result<impl Fn() -> Vec<RowChange> + Clone + Send + 'static, Be
     };
     Ok(move || {
         let parent = || Some(Parent { id: RecordId(1), container: lines.clone() });
-        vec![row(1, &bill, None), row(2, &line, parent()), row(3, &line, parent())]
+        let lines = (2..=records).map(|raw| row(raw, &line, parent()));
+        [row(1, &bill, None)].into_iter().chain(lines).collect()
     })
 }

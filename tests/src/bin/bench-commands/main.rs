@@ -181,7 +181,7 @@ async fn measure_once(
     let driver = keyspaces.track(Arc::clone(driver));
     let span = Duration::from_millis(args.span_ms);
     let name = || KeyspaceName::new(format!("bench_{:x}", clock.random()));
-    let bill = bill()?;
+    let bill = bill(3)?;
     let plain =
         ShopLoad::new(&driver, name()?, level, workspaces, |storage| storage, clock).await?;
     let sample = plain.run(in_flight, span, bill.clone()).await?;

@@ -1,114 +1,178 @@
-//! The command of the node in redb, beside the same command as a stored function of PostgreSQL.
+//! The command of the node, in the process and over HTTP, beside the same command in PostgreSQL and
+//! its event in NATS JetStream.
 //!
 //! `cargo xtask bench peers` runs this program. A table goes to stdout as Markdown, progress to
-//! stderr. Without PostgreSQL on the machine only redb is measured.
+//! stderr.
 
+mod nats;
+mod node;
 mod postgres;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use clock::Clock;
-use eventlog::TrustLevel;
-use istorage::{KeyspaceName, StorageDriver};
-use istorage_redb::{RedbConfig, RedbDriver};
-use vvm_tests::bench::{BenchError, Sample, ShopLoad, bill, median, millis};
+use vvm_tests::bench::{BenchBinary, BenchError, Sample, median, millis};
 
-use self::postgres::PostgresServer;
+use self::{
+    nats::NatsProgram,
+    postgres::{PostgresFunction, PostgresServer},
+};
 
 /// The allocator of the `vvm` binary.
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures commands in redb beside the same commands in PostgreSQL.
+/// Measures the command of the node beside the same command in other servers on this disk.
 #[derive(Clone, Debug, Parser)]
 struct Args {
+    /// The `vvm` program. The default is the one beside this program.
+    #[arg(long)]
+    vvm: Option<PathBuf>,
+    /// The numbers of records of a command.
+    #[arg(long, value_delimiter = ',', default_value = "1,3")]
+    records: Vec<u64>,
     /// The numbers of clients, each with one command in flight.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,320")]
     clients: Vec<usize>,
     /// The number of workspaces.
     #[arg(long, default_value_t = 1_000)]
     workspaces: u64,
-    /// The rounds of each comparison. The median is shown.
+    /// The rounds. In each of them every subject is measured, one after another, on empty tables.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The seconds of each round, for each database.
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
-    /// The folder for both databases.
+    /// The seconds of each measurement. A longer one also shows what a server puts off, such as the
+    /// writes into its tables after those into its log.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// The folder for the data of all subjects.
     #[arg(long, default_value = "/var/tmp")]
-    folder: std::path::PathBuf,
+    folder: PathBuf,
+    /// More settings of PostgreSQL, such as `commit_delay=100`.
+    #[arg(long, value_name = "NAME=VALUE")]
+    postgres: Vec<String>,
+}
+
+/// What is measured.
+enum Subject<'s> {
+    /// The partitions and their clients in this process, on redb.
+    InProcess,
+    /// A node as a process of its own on redb, over HTTP.
+    OverHttp(BenchBinary),
+    Postgres(&'s PostgresServer, PostgresFunction),
+    Nats(NatsProgram),
+}
+
+/// The load of a measurement.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    clients: usize,
+    records: u64,
+    workspaces: u64,
+    span: Duration,
+}
+
+impl Subject<'_> {
+    fn name(&self) -> &'static str {
+        match self {
+            Subject::InProcess => "node, in the process",
+            Subject::OverHttp(_) => "node, HTTP",
+            Subject::Postgres(_, PostgresFunction::Gapless) => "PostgreSQL, gapless",
+            Subject::Postgres(_, PostgresFunction::Sequence) => "PostgreSQL, sequence",
+            Subject::Nats(_) => "NATS, event only",
+        }
+    }
+
+    /// Sends commands to the subject, which has no events yet.
+    async fn measure(&self, args: &Args, clock: &Clock, load: Load) -> Result<Sample, BenchError> {
+        let folder = tempfile::tempdir_in(&args.folder)?;
+        match self {
+            Subject::InProcess => node::in_process(folder.path(), clock, load).await,
+            Subject::OverHttp(binary) => node::over_http(binary, folder.path(), clock, load).await,
+            Subject::Postgres(server, function) => server.measure(*function, load).await,
+            Subject::Nats(program) => program.measure(folder.path(), clock, load).await,
+        }
+    }
 }
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), BenchError> {
     let args = Args::parse();
     let clock = Clock::system();
+    let path = match &args.vvm {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("vvm"),
+    };
+    let mut subjects =
+        vec![Subject::InProcess, Subject::OverHttp(BenchBinary::new(path, clock.clone()))];
     let folder = tempfile::tempdir_in(&args.folder)?;
-    let postgres = PostgresServer::start(folder.path(), args.workspaces, &clock).await?;
-    if postgres.is_none() {
-        eprintln!("PostgreSQL is not measured: it is not installed (package `postgresql`)");
-    }
-    println!("| clients | redb, commands/s | p50 | p99 | PostgreSQL, commands/s | mean | ratio |");
-    println!("|---:|---:|---:|---:|---:|---:|---:|");
-    for &clients in &args.clients {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for round in 0..args.rounds {
-            ours.push(redb(&args, clients, folder.path(), &clock).await?);
-            let rate = ours[round].per_second;
-            let line = format!("{clients} clients, round {round}: redb {rate:.0}/s");
-            match &postgres {
-                Some(postgres) => {
-                    let figures = postgres.run(clients, args.seconds).await?;
-                    eprintln!("{line}, PostgreSQL {:.0}/s", figures.per_second);
-                    theirs.push(figures);
-                }
-                None => eprintln!("{line}"),
-            }
+    let postgres =
+        PostgresServer::start(folder.path(), args.workspaces, &args.postgres, &clock).await?;
+    match &postgres {
+        Some(server) => {
+            let functions = [PostgresFunction::Gapless, PostgresFunction::Sequence];
+            subjects.extend(functions.map(|function| Subject::Postgres(server, function)));
         }
-        let ratios: Vec<f64> = ours
-            .iter()
-            .zip(&theirs)
-            .map(|(our, their)| our.per_second / their.per_second)
-            .collect();
-        let sample = Sample::medians(&ours).ok_or("there are no rounds")?;
-        let Sample { per_second, p50, p99, .. } = sample;
-        let peer = median(theirs.iter().map(|it| it.per_second).collect());
-        let mean = median(theirs.iter().map(|it| it.mean_ms).collect());
-        let shown = |figure: Option<f64>, digits: usize, unit: &str| {
-            figure.map(|figure| format!("{figure:.digits$}{unit}")).unwrap_or_default()
-        };
-        println!(
-            "| {clients} | {per_second:.0} | {} | {} | {} | {} | {} |",
-            millis(p50),
-            millis(p99),
-            shown(peer, 0, ""),
-            shown(mean, 2, " ms"),
-            shown(median(ratios), 2, "")
-        );
+        None => println!("PostgreSQL is left out: install the package `postgresql`.\n"),
     }
+    match NatsProgram::find().await? {
+        Some(program) => subjects.push(Subject::Nats(program)),
+        None => println!("NATS is left out: put `nats-server` into a folder of the PATH.\n"),
+    }
+    println!(
+        "| records | clients | | commands/s | p50 | p99 | p99.9 | longest | ratio, HTTP \
+         | ratio, in the process |"
+    );
+    println!("|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|");
+    for &records in &args.records {
+        for &clients in &args.clients {
+            let (workspaces, span) = (args.workspaces, Duration::from_secs(args.seconds));
+            let load = Load { clients, records, workspaces, span };
+            measure(&args, &clock, &subjects, load).await?;
+        }
+    }
+    drop(subjects);
     if let Some(postgres) = postgres {
         postgres.stop().await?;
     }
     Ok(())
 }
 
-/// Sends commands to a node with an empty file.
-async fn redb(
+/// Measures all subjects in turn, and prints a row of the table for each.
+async fn measure(
     args: &Args,
-    clients: usize,
-    folder: &Path,
     clock: &Clock,
-) -> Result<Sample, BenchError> {
-    let folder = tempfile::tempdir_in(folder)?;
-    let config = RedbConfig::new(folder.path().join("bench.redb"));
-    let driver: Arc<dyn StorageDriver> = Arc::new(RedbDriver::open(config, clock.clone()).await?);
-    let (name, level) = (KeyspaceName::new("bench")?, TrustLevel::default());
-    let load =
-        ShopLoad::new(&driver, name, level, args.workspaces, |storage| storage, clock).await?;
-    let span = Duration::from_secs(args.seconds.into());
-    let sample = load.run(clients, span, bill()?).await;
-    load.stop().await;
-    driver.close().await;
-    sample
+    subjects: &[Subject<'_>],
+    load: Load,
+) -> Result<(), BenchError> {
+    let Load { clients, records, .. } = load;
+    let mut measured: Vec<Vec<Sample>> = subjects.iter().map(|_| Vec::new()).collect();
+    for round in 1..=args.rounds {
+        for (subject, samples) in subjects.iter().zip(&mut measured) {
+            let name = subject.name();
+            let failed = |error| format!("{name}, {clients} clients: {error}");
+            let sample = subject.measure(args, clock, load).await.map_err(failed)?;
+            let rate = sample.per_second;
+            eprintln!("{records} records, {clients} clients, round {round}: {name} {rate:.0}/s");
+            samples.push(sample);
+        }
+    }
+    for (subject, samples) in subjects.iter().zip(&measured) {
+        let middle = Sample::medians(samples).ok_or("--rounds is 0: there is no round")?;
+        let Sample { per_second, p50, p99, p999, longest, .. } = middle;
+        let [p50, p99, p999, longest] = [p50, p99, p999, longest].map(millis);
+        let [in_process, over_http] = [&measured[0], &measured[1]].map(|ours| ratio(ours, samples));
+        println!(
+            "| {records} | {clients} | {} | {per_second:.0} | {p50} | {p99} | {p999} | {longest} \
+             | {over_http:.2} | {in_process:.2} |",
+            subject.name()
+        );
+    }
+    Ok(())
+}
+
+/// The median of the ratios of two rates in each round.
+fn ratio(ours: &[Sample], theirs: &[Sample]) -> f64 {
+    let ratios = ours.iter().zip(theirs).map(|(our, their)| our.per_second / their.per_second);
+    median(ratios.collect()).unwrap_or(f64::NAN)
 }

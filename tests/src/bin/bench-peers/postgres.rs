@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own, and clients that call a function of it.
+//! A PostgreSQL server of its own, and clients that call a function of it over its socket.
 
 use std::{
     fs,
@@ -10,12 +10,15 @@ use std::{
 
 use clock::Clock;
 use tokio::process::{Child, Command};
-use vvm_tests::bench::BenchError;
+use vvm_tests::bench::{BenchError, Sample};
 
-/// The tables and the function.
+use crate::Load;
+
+/// The tables and the functions.
 const SCHEMA: &str = include_str!("schema.sql");
 
-const TABLES: &str = "partition_offsets, workspace_numbers, partition_log, workspace_log, records";
+const TABLES: &str = "partition_offsets, workspace_numbers, partition_log, workspace_log, records, \
+                      events, numbered_records";
 
 /// The longest time for the start of the server.
 const START: Duration = Duration::from_secs(30);
@@ -38,12 +41,13 @@ pub(crate) struct PostgresServer {
     server: Child,
 }
 
-/// The figures of a round.
+/// A command, as a function of the schema.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PostgresFigures {
-    pub(crate) per_second: f64,
-    /// The mean duration of a command.
-    pub(crate) mean_ms: f64,
+pub(crate) enum PostgresFunction {
+    /// The numbers have no gaps. The counters stay locked until the transaction is durable.
+    Gapless,
+    /// The numbers come from sequences, and have gaps.
+    Sequence,
 }
 
 impl PostgresServer {
@@ -51,6 +55,7 @@ impl PostgresServer {
     pub(crate) async fn start(
         folder: &Path,
         workspaces: u64,
+        settings: &[String],
         clock: &Clock,
     ) -> Result<Option<PostgresServer>, BenchError> {
         let Some(programs) = programs() else { return Ok(None) };
@@ -68,7 +73,7 @@ impl PostgresServer {
         succeeded(init.arg(&data).output().await?)?;
         let mut server = command(&programs, "postgres", user);
         server.arg("-D").arg(&data).arg("-k").arg(&folder);
-        for setting in SETTINGS {
+        for setting in SETTINGS.into_iter().chain(settings.iter().map(String::as_str)) {
             server.args(["-c", setting]);
         }
         let server =
@@ -76,6 +81,7 @@ impl PostgresServer {
         let mut server = PostgresServer { programs, folder, workspaces, server };
         server.wait_until_ready(clock).await?;
         succeeded(server.sql(SCHEMA).output().await?)?;
+        server.empty().await?;
         Ok(Some(server))
     }
 
@@ -93,12 +99,12 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Empties the tables, and makes a counter for each partition and each workspace. Each round
-    /// begins so, because a round on redb begins with an empty file.
+    /// Empties the tables, and makes a counter for each partition and each workspace. After the
+    /// checkpoint the server has nothing to do while others are measured.
     async fn empty(&self) -> Result<(), BenchError> {
         let last = self.workspaces - 1;
         let counters = format!(
-            "TRUNCATE {TABLES}; \
+            "TRUNCATE {TABLES} RESTART IDENTITY; \
              INSERT INTO partition_offsets SELECT number, 0 FROM generate_series(0, 9) number; \
              INSERT INTO workspace_numbers SELECT number, 0, 0 FROM generate_series(0, {last}) number;"
         );
@@ -108,18 +114,42 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Writes the script of a client. The clients take the workspaces in turn, as on redb, so few
+    /// Runs the clients for a time on empty tables. Each client sends its next command when the one
+    /// before is answered. The clients take the workspaces in turn, as those of the node, so few
     /// commands wait for the counter of a workspace.
-    fn write_script(&self, clients: usize) -> Result<PathBuf, BenchError> {
-        let script = self.folder.join("bill.sql");
-        let workspaces = self.workspaces;
+    pub(crate) async fn measure(
+        &self,
+        function: PostgresFunction,
+        load: Load,
+    ) -> Result<Sample, BenchError> {
+        let Load { clients, records, workspaces, span } = load;
+        let function = match function {
+            PostgresFunction::Gapless => "gapless",
+            PostgresFunction::Sequence => "sequence",
+        };
+        let folder = tempfile::tempdir_in(&self.folder)?;
+        let script = folder.path().join("command.sql");
         let text = format!(
             "\\set turn :turn + 1\n\
              \\set ws (:turn * {clients} + :client_id) % {workspaces}\n\
-             SELECT bill(:ws);\n"
+             SELECT {function}(:ws, {records});\n"
         );
         fs::write(&script, text)?;
-        Ok(script)
+        let mut bench = Command::new(self.programs.join("pgbench"));
+        let (clients, threads) = (clients.to_string(), clients.min(2).to_string());
+        bench.args(["-n", "-M", "prepared", "-U", "postgres", "-c", &clients, "-j", &threads]);
+        bench.args(["-D", "turn=0", "-T", &span.as_secs().to_string(), "-f"]).arg(script);
+        bench.arg("--log").arg("--log-prefix").arg(folder.path().join("times"));
+        succeeded(bench.arg("-h").arg(&self.folder).arg("postgres").output().await?)?;
+        self.empty().await?;
+        let mut log = String::new();
+        for file in fs::read_dir(folder.path())? {
+            let file = file?;
+            if file.file_name().to_string_lossy().starts_with("times") {
+                log += &fs::read_to_string(file.path())?;
+            }
+        }
+        sample(&log)
     }
 
     fn sql(&self, text: &str) -> Command {
@@ -129,37 +159,30 @@ impl PostgresServer {
         psql
     }
 
-    /// Runs a number of clients for a time on empty tables. Each client sends its next command when
-    /// the one before is answered.
-    pub(crate) async fn run(
-        &self,
-        clients: usize,
-        seconds: u32,
-    ) -> Result<PostgresFigures, BenchError> {
-        self.empty().await?;
-        let script = self.write_script(clients)?;
-        let mut bench = Command::new(self.programs.join("pgbench"));
-        let (clients, threads) = (clients.to_string(), clients.min(2).to_string());
-        bench.args(["-n", "-M", "prepared", "-U", "postgres", "-c", &clients, "-j", &threads]);
-        bench.args(["-D", "turn=0", "-T", &seconds.to_string(), "-f"]).arg(script);
-        let output = succeeded(bench.arg("-h").arg(&self.folder).arg("postgres").output().await?)?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let figure = |name: &str| {
-            let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-            value.split_whitespace().next()?.parse::<f64>().ok()
-        };
-        let (per_second, mean_ms) = figure("tps = ")
-            .zip(figure("latency average = "))
-            .ok_or_else(|| format!("pgbench printed no figures: {text}"))?;
-        Ok(PostgresFigures { per_second, mean_ms })
-    }
-
     /// Stops the server.
     pub(crate) async fn stop(mut self) -> Result<(), BenchError> {
         self.server.start_kill()?;
         self.server.wait().await?;
         Ok(())
     }
+}
+
+/// The figures of a log of pgbench. A line has the number of the client and of the transaction, the
+/// duration in microseconds, the number of the script, and the time of the end in seconds and
+/// microseconds.
+fn sample(log: &str) -> Result<Sample, BenchError> {
+    let (mut times, mut first, mut last) = (Vec::new(), Duration::MAX, Duration::ZERO);
+    for line in log.lines() {
+        let fields: Result<Vec<u64>, _> = line.split(' ').map(str::parse).collect();
+        let Ok([_, _, took, _, seconds, micros]) = fields.as_deref() else {
+            return Err(format!("pgbench logged a line without figures: {line}").into());
+        };
+        let took = Duration::from_micros(*took);
+        let end = Duration::from_secs(*seconds) + Duration::from_micros(*micros);
+        (first, last) = (first.min(end - took), last.max(end));
+        times.push(took);
+    }
+    Sample::of(times, last.saturating_sub(first))
 }
 
 /// The folder with the programs of PostgreSQL, of the newest version if there are several.
