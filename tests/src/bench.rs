@@ -103,8 +103,8 @@ impl Sample {
         })
     }
 
-    /// The median of each figure by itself, and the longest call of all samples. `None` if there are
-    /// no samples.
+    /// The median of each figure by itself, and the longest call of all samples. `None` if there
+    /// are no samples.
     pub fn medians(samples: &[Sample]) -> Option<Sample> {
         let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
         let time = |figure: fn(&Sample) -> f64| middle(figure).map(Duration::from_secs_f64);

@@ -114,8 +114,8 @@ impl ShopLoad {
     }
 }
 
-/// Makes a bill and its lines: this many records of about 100 bytes each. The names are parsed once,
-/// so that clients cost little CPU time.
+/// Makes a bill and its lines: this many records of about 100 bytes each. The names are parsed
+/// once, so that clients cost little CPU time.
 ///
 /// # Errors
 /// Never: all names are valid.
