@@ -9,10 +9,7 @@
 use std::{
     ops::Range,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -68,9 +65,9 @@ impl Load {
     /// Writes batches one after another. Returns how long those took that began in the time of the
     /// measurement.
     async fn write(
-        self: Arc<Self>,
-        storage: SharedStorage,
-        clock: Clock,
+        &self,
+        storage: &SharedStorage,
+        clock: &Clock,
         measured: Range<Instant>,
     ) -> Vec<Duration> {
         let mut took = Vec::new();
@@ -96,7 +93,7 @@ async fn run(arguments: &[String]) {
     let number = |text: &String| text.parse::<u64>().unwrap();
     let (clock, is_there) = (Clock::system(), Path::new(file).exists());
     let last = AtomicU64::new(clock.wall().as_nanos() / 3);
-    let load = Arc::new(Load { rows: number(rows), workspaces: number(workspaces), last });
+    let load = Load { rows: number(rows), workspaces: number(workspaces), last };
     let driver = RedbDriver::open(RedbConfig::new(file), clock.clone()).await.unwrap();
     let name = KeyspaceName::new("bench").unwrap();
     driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
@@ -110,12 +107,9 @@ async fn run(arguments: &[String]) {
         // At first the pages of the file come from the disk.
         let begin = clock.now() + WARM_UP;
         let measured = begin..begin + Duration::from_secs(number(seconds));
-        let writes = (0..tasks).map(|_| {
-            let (load, storage) = (Arc::clone(&load), Arc::clone(&storage));
-            tokio::spawn(load.write(storage, clock.clone(), measured.clone()))
-        });
-        let took = join_all(writes).await.into_iter().flat_map(Result::unwrap);
-        let mut took: Vec<Duration> = took.collect();
+        let writes = (0..tasks).map(|_| load.write(&storage, &clock, measured.clone()));
+        let took = join_all(writes).await;
+        let mut took: Vec<Duration> = took.into_iter().flatten().collect();
         took.sort_unstable();
         let rate = took.len() as u64 / number(seconds);
         let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
@@ -132,6 +126,6 @@ async fn run(arguments: &[String]) {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).filter(|text| text != "--bench").collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.unwrap().block_on(run(&arguments));
 }

@@ -18,8 +18,10 @@ use vvm_tests::bench::{
 
 use crate::Args;
 
-/// The requests of a client. It has a workspace of its own.
-const REQUESTS: [(&str, fn(u64) -> Vec<u8>); 2] = [
+/// Makes the request of a client that has this workspace of its own.
+type MakeRequest = fn(u64) -> Vec<u8>;
+
+const REQUESTS: [(&str, MakeRequest); 2] = [
     ("GET /api/check", |_| request_bytes("GET", "/api/check", "", "")),
     ("command of one record", |ws| {
         let rows = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
@@ -79,7 +81,7 @@ pub(crate) fn measure(
 /// Clients that send the same request again and again.
 struct Requests {
     clients: u32,
-    request: fn(u64) -> Vec<u8>,
+    request: MakeRequest,
     span: Duration,
 }
 
