@@ -28,7 +28,6 @@ mod closing;
 mod connection;
 mod limits;
 mod listener;
-mod own_wakes;
 mod plain_request;
 mod secured;
 mod state;

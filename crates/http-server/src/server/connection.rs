@@ -26,7 +26,6 @@ use super::{
     active_requests::WaitingPiece,
     closing::close,
     limits::ClientKind,
-    own_wakes::OwnWakes,
     plain_request::refusal,
     secured::secured,
     state::{RequestHandler, ServerState},
@@ -117,7 +116,7 @@ pub(super) async fn run<A: RequestHandler>(
         .header_read_timeout(limits.head_time)
         .max_buf_size(limits.head_bytes.max(8_192))
         .serve_connection(Transport::new(stream, Arc::clone(&exchange), clock.clone()), service);
-    let ends = OwnWakes::new().run(|context| connection.poll_without_shutdown(context));
+    let ends = poll_fn(|context| connection.poll_without_shutdown(context));
     let ended = tokio::select! {
         // A request that has arrived begins before the check whether the node stops.
         biased;
