@@ -197,17 +197,24 @@ impl FilerThread {
         filing::commit(txn, state, self.shared.time.now())?;
         self.state = Some(state);
         self.keyspaces.extend(next);
+        self.note_success();
+        Ok(())
+    }
+
+    /// Notes that a commit is in the file.
+    fn note_success(&mut self) {
         if let Some(since) = self.failing.take() {
             let failed_for = self.shared.clock.now() - since;
             let file = self.shared.file.path().display();
             tracing::warn!(%file, ?failed_for, "the storage file works again: a write succeeded");
         }
-        Ok(())
     }
 
     /// Notes that the file has a filing.
     fn note_commit(&mut self, filing: Filing, took: Duration) {
         self.is_unknown = false;
+        // A commit that failed may be in the file.
+        self.note_success();
         match filing.also {
             Also::Change(KeyspaceChange::Make(keyspace)) => {
                 self.keyspaces.insert(keyspace.name.clone(), None);

@@ -16,6 +16,7 @@ use crate::{
     },
     log::LogState,
     mem_table::{MemRow, MemTable},
+    search,
     time::Moment,
 };
 
@@ -34,6 +35,10 @@ pub(crate) struct FilingTransaction<'t> {
     txn: &'t WriteTransaction,
     options: FilingOptions<'t>,
 }
+
+/// How many rows must follow a new row in its partition, so that a search for their place is worth
+/// its cost.
+const RUN: usize = 4;
 
 type ExpiryTable<'t> = Table<'t, &'static [u8], ()>;
 
@@ -58,9 +63,11 @@ impl<'t> FilingTransaction<'t> {
                 let old = old.and_then(|old| expiry_of(key, old.value()));
                 index.change(key, old, row)?;
                 // Rows of a log are new, and follow each other: one search finds the place of all.
-                let is_of_partition =
-                    |next: &Bytes| is_new && layout::pkey(next) == layout::pkey(key);
-                if rows.peek().is_some_and(|(next, _)| is_of_partition(next)) {
+                let is_of_partition = |(next, _): (&Bytes, &MemRow)| {
+                    is_new && layout::pkey(next) == layout::pkey(key)
+                };
+                let has_run = rows.clone().nth(RUN - 1).is_some_and(is_of_partition);
+                if has_run && search::is_in_place(&table, key)? {
                     let mut gap = table.upper_bound_mut(Bound::Included(&key[..]))?;
                     while let Some((key, row @ Some(bytes))) = rows.peek() {
                         match gap.insert_before(&key[..], &bytes[..]) {

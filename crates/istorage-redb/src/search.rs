@@ -20,51 +20,88 @@ type Guard<'t> = AccessGuard<'t, &'static [u8]>;
 /// Rows, from the gap before the first of them.
 pub(crate) type RowCursor<'t> = Cursor<'t, &'static [u8], &'static [u8]>;
 
-/// The most gaps that are known of a table: some MiB.
-const MOST_GAPS: usize = 1 << 14;
+/// The most bytes of keys that are kept of gaps.
+const MOST_GAP_BYTES: usize = 4 << 20;
 
-/// Gaps of a table in which searches have ended. Most rows that are written are new, and come after
-/// the rows of their kind, so few searches have to be made.
+/// Parts of a table in which a search has shown that there are no rows. Most rows that are written
+/// are new, and come after the rows of their kind, so few searches have to be made.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
-    /// The key after each gap, by the key before it, which is empty at the beginning of the table.
-    /// `None` at its end.
+    /// The end of each part by its beginning. The end is the key of a row; `None` is the end of the
+    /// table.
     by_start: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    bytes: usize,
 }
 
 impl Gaps {
     /// Whether a key is in one of the gaps.
     pub(crate) fn have(&self, key: &[u8]) -> bool {
-        let mut before = self.by_start.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key)));
-        let after = before.next_back().map(|(_, after)| after);
-        after.is_some_and(|after| after.as_ref().is_none_or(|after| key < &after[..]))
+        let mut before = self.by_start.range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
+        let end = before.next_back().map(|(_, end)| end);
+        end.is_some_and(|end| end.as_ref().is_none_or(|end| key < &end[..]))
+    }
+
+    /// Notes the gap from `key` on, in which a search for `key` has ended.
+    ///
+    /// A wrong key of a row may be so high that rows of other pages come before it. The search for
+    /// such a key ends at another place, and then the gap is not noted. So what a damaged page
+    /// hides does not become more.
+    fn note(
+        &mut self,
+        table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+        key: &[u8],
+        mut gap: RowCursor<'_>,
+    ) -> Result<(), StorageError> {
+        let end = gap.peek_next()?.map(|(end, _)| end.value().to_vec());
+        if let Some(end) = &end {
+            let mut at_end = table.lower_bound(Bound::Included(&end[..]))?;
+            let key_of = |row: Option<(Guard<'_>, _)>| row.map(|(key, _)| key.value().to_vec());
+            if key_of(at_end.peek_prev()?) != key_of(gap.peek_prev()?) {
+                return Ok(());
+            }
+        }
+        let bytes = key.len() + end.as_ref().map_or(0, Vec::len);
+        if self.bytes + bytes > MOST_GAP_BYTES {
+            *self = Gaps::default();
+        }
+        self.bytes += bytes;
+        self.by_start.insert(key.to_vec(), end);
+        Ok(())
     }
 }
 
-/// Finds the row with this key. Notes the gap in which the search ends if there is none.
+/// Finds the row with this key. If there is none, notes the gap in which the search ends.
 ///
 /// # Errors
 /// `Corrupted` if there is none, and a key beside its place is damaged.
 pub(crate) fn find<'t>(
     table: &'t impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
-    gaps: &mut Gaps,
+    gaps: Option<&mut Gaps>,
 ) -> Result<Option<Guard<'t>>, StorageError> {
     let mut gap = table.lower_bound(Bound::Included(key))?;
-    let after = match gap.peek_next()? {
+    match gap.peek_next()? {
         Some((next, row)) if next.value() == key => return Ok(Some(row)),
-        Some((next, row)) => {
-            check_after(next.value(), row.value(), key)?;
-            Some(next.value().to_vec())
-        }
-        None => None,
-    };
-    let before = check_before(&mut gap, key)?;
-    if gaps.by_start.len() >= MOST_GAPS {
-        gaps.by_start.clear();
+        Some((next, row)) => check_after(next.value(), row.value(), key)?,
+        None => {}
     }
-    gaps.by_start.insert(before.unwrap_or_default(), after);
+    check_before(&mut gap, key)?;
+    if let Some(gaps) = gaps {
+        gaps.note(table, key, gap)?;
+    }
     Ok(None)
+}
+
+/// Whether the row behind this one is where a search for its key ends. Otherwise its key is wrong,
+/// and rows of other pages may come before it.
+pub(crate) fn is_in_place(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    key: &[u8],
+) -> Result<bool, StorageError> {
+    let mut behind = table.lower_bound(Bound::Excluded(key))?;
+    let Some((end, _)) = behind.peek_next()? else { return Ok(true) };
+    let mut at_end = table.lower_bound(Bound::Included(end.value()))?;
+    Ok(at_end.peek_prev()?.is_some_and(|(before, _)| before.value() == key))
 }
 
 /// The rows from the key `from` on.
@@ -83,14 +120,14 @@ pub(crate) fn rows_from<'t>(
     Ok(gap)
 }
 
-/// Checks the row before a gap that is the place of a key. Returns its key.
-fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-    let Some((before, row)) = gap.peek_prev()? else { return Ok(None) };
+/// Checks the row before a gap that is the place of a key.
+fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<(), StorageError> {
+    let Some((before, row)) = gap.peek_prev()? else { return Ok(()) };
     check_key(before.value(), row.value())?;
     if before.value() >= key {
         return Err(wrong_order());
     }
-    Ok(Some(before.value().to_vec()))
+    Ok(())
 }
 
 /// Checks the row after a gap that is the place of a key.
@@ -126,39 +163,62 @@ fn wrong_order() -> StorageError {
 
 #[cfg(test)]
 mod tests {
-    use redb::{Builder, ReadableDatabase, TableDefinition, backends::InMemoryBackend};
+    use redb::{
+        Builder, ReadOnlyTable, ReadableDatabase, TableDefinition, backends::InMemoryBackend,
+    };
 
     use super::*;
 
+    type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
     const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
-    #[test]
-    fn a_gap_has_exactly_the_keys_that_a_search_would_not_find() {
+    fn table(stored: &[u8]) -> Rows {
         let database = Builder::new().create_with_backend(InMemoryBackend::new()).unwrap();
-        let stored = [3_u8, 4, 8, 9, 20];
         let txn = database.begin_write().unwrap();
+        drop(txn.open_table(ROWS).unwrap());
         for key in stored {
             let mut row = Vec::new();
             let kind = layout::FileRowKind::Plain;
-            layout::FileRow { kind, value: b"" }.write(&[key], &mut row);
-            txn.open_table(ROWS).unwrap().insert(&[key][..], &row[..]).unwrap();
+            layout::FileRow { kind, value: b"" }.write(&[*key], &mut row);
+            txn.open_table(ROWS).unwrap().insert(&[*key][..], &row[..]).unwrap();
         }
         txn.commit().unwrap();
-        let table = database.begin_read().unwrap().open_table(ROWS).unwrap();
-        // In each order of two searches, and after all of them.
+        database.begin_read().unwrap().open_table(ROWS).unwrap()
+    }
+
+    #[test]
+    fn a_gap_has_no_key_that_a_search_would_find() {
+        let stored = [3_u8, 4, 8, 9, 20];
+        let table = table(&stored);
+        // After each other search, and after all of them.
         let mut of_all = Gaps::default();
         for first in 0..25 {
             for second in 0..25 {
                 let mut gaps = Gaps::default();
-                find(&table, &[first], &mut gaps).unwrap();
+                find(&table, &[first], Some(&mut gaps)).unwrap();
                 for gaps in [&mut gaps, &mut of_all] {
                     let is_there = stored.contains(&second);
                     assert!(!(gaps.have(&[second]) && is_there), "{second} after {first}");
-                    assert_eq!(find(&table, &[second], gaps).unwrap().is_some(), is_there);
+                    let found = find(&table, &[second], Some(gaps)).unwrap();
+                    assert_eq!(found.is_some(), is_there);
                     assert_eq!(gaps.have(&[second]), !is_there, "{second} after {first}");
                 }
             }
         }
-        assert_eq!(of_all.by_start.len(), 4, "{of_all:?}");
+        let mut gaps = Gaps::default();
+        find(&table, &[10], Some(&mut gaps)).unwrap();
+        let known: Vec<u8> = (0..25).filter(|key| gaps.have(&[*key])).collect();
+        assert_eq!(known, (10..20).collect::<Vec<_>>(), "from the key on");
+    }
+
+    #[test]
+    fn gaps_have_a_bound() {
+        let (table, mut gaps) = (table(&[]), Gaps::default());
+        for n in 0..100_000_u32 {
+            let key = [&n.to_be_bytes()[..], &[0; 100]].concat();
+            find(&table, &key, Some(&mut gaps)).unwrap();
+            assert!(gaps.have(&key) && gaps.by_start.len() * key.len() <= MOST_GAP_BYTES);
+        }
     }
 }

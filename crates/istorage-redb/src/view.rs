@@ -146,11 +146,11 @@ impl RowView {
 
     /// The table of a keyspace in the present snapshot; `None` if there is no such keyspace.
     pub(crate) fn find_table(&mut self, keyspace: &Keyspace) -> Result<Option<&RowTable>> {
-        Ok(self.snapshot_table(keyspace)?.map(|(table, _)| table))
+        Ok(self.table_and_gaps(keyspace)?.map(|(table, _)| table))
     }
 
     /// The table of a keyspace in the present snapshot, and its known gaps.
-    fn snapshot_table(&mut self, keyspace: &Keyspace) -> Result<Option<(&RowTable, &mut Gaps)>> {
+    fn table_and_gaps(&mut self, keyspace: &Keyspace) -> Result<Option<(&RowTable, &mut Gaps)>> {
         let Some(snapshot) = &mut self.snapshot else { return Err(self.file.not_open().into()) };
         let tables = &mut snapshot.tables;
         let at = match tables.iter().position(|(name, _)| *name == keyspace.name) {
@@ -181,7 +181,7 @@ impl RowView {
                 None if view.is_in_gap(held, keyspace, key) => Some(Some(None)),
                 None => has_file.then_some(None),
             })?;
-            known.map_or_else(|| view.row_in_file(keyspace, key), Ok)
+            known.map_or_else(|| view.search(keyspace, key, true), Ok)
         })
     }
 
@@ -192,9 +192,14 @@ impl RowView {
 
     /// The bytes of a row in the present snapshot of the file.
     pub(crate) fn row_in_file(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
+        self.search(keyspace, key, false)
+    }
+
+    fn search(&mut self, keyspace: &Keyspace, key: &[u8], notes_gap: bool) -> Result<MemRow> {
         let name = || keyspace.row_name(key);
-        let table = self.snapshot_table(keyspace)?;
+        let table = self.table_and_gaps(keyspace)?;
         let (rows, gaps) = table.ok_or_else(|| errors::no_keyspace(&keyspace.name))?;
+        let gaps = Some(gaps).filter(|_| notes_gap);
         let found = errors::catch_page_error(|| {
             let row = search::find(rows, key, gaps);
             let row = row.map_err(|error| errors::read_error(name(), error));

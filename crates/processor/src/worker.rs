@@ -9,7 +9,7 @@ mod pace;
 mod runner;
 mod waits;
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use base::with_causes;
 use clock::Instant;
@@ -163,11 +163,6 @@ impl Worker {
 
     /// Writes one group after another, until the partition must recover.
     async fn run_groups(&mut self) -> Result<(), StopReason> {
-        // These futures last as long as the loop. New ones for each group would need a timer and a
-        // place among the waiters of the stop each time.
-        let (clock, mut stop) = (self.groups.partition.clock.clone(), self.stop.clone());
-        let mut stop = pin!(stop.changed());
-        let mut idle_check = pin!(clock.sleep(IDLE_CHECK_INTERVAL));
         loop {
             if self.groups.waiting.is_empty() {
                 tokio::select! {
@@ -176,9 +171,8 @@ impl Worker {
                         Some(queued) => self.groups.waiting.push_back(queued),
                         None => return Err(StopReason::Requested),
                     },
-                    _ = stop.as_mut() => return Err(StopReason::Requested),
-                    () = idle_check.as_mut() => {
-                        idle_check.set(clock.sleep(IDLE_CHECK_INTERVAL));
+                    _ = self.stop.changed() => return Err(StopReason::Requested),
+                    () = self.groups.partition.clock.sleep(IDLE_CHECK_INTERVAL) => {
                         self.groups.check_leadership()?;
                         if !self.until_restored().await? || !self.wait_for_flush().await? {
                             return Ok(());

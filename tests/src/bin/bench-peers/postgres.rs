@@ -1,6 +1,7 @@
 //! A PostgreSQL server of its own, and clients that call a function of it over its socket.
 
 use std::{
+    collections::HashSet,
     fs,
     os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
@@ -169,14 +170,18 @@ impl PostgresServer {
 
 /// The figures of a log of pgbench. A line has the number of the client and of the transaction, the
 /// duration in microseconds, the number of the script, and the time of the end in seconds and
-/// microseconds.
+/// microseconds. The first call of each client also prepares its statement, and is left out.
 fn sample(log: &str) -> Result<Sample, BenchError> {
     let (mut times, mut first, mut last) = (Vec::new(), Duration::MAX, Duration::ZERO);
+    let mut prepared = HashSet::new();
     for line in log.lines() {
         let fields: Result<Vec<u64>, _> = line.split(' ').map(str::parse).collect();
-        let Ok([_, _, took, _, seconds, micros]) = fields.as_deref() else {
+        let Ok([client, _, took, _, seconds, micros]) = fields.as_deref() else {
             return Err(format!("pgbench logged a line without figures: {line}").into());
         };
+        if prepared.insert(*client) {
+            continue;
+        }
         let took = Duration::from_micros(*took);
         let end = Duration::from_secs(*seconds) + Duration::from_micros(*micros);
         (first, last) = (first.min(end - took), last.max(end));
