@@ -98,7 +98,7 @@ impl LogTail {
     /// Refuses a log with an intact frame after the last one. Such a frame was written after a
     /// frame that is no longer intact, or beside a later state of the file.
     ///
-    /// The header of the next segment is no such frame. After a sync that failed, a driver may read
+    /// The header of a segment is no such frame. After a sync that failed, a driver may read
     /// a frame that only the memory of the system has, and begin a segment after it. If the power
     /// fails before the file has the rows of this frame, the header is left without it. Nothing in
     /// a segment without a second frame was acknowledged.
@@ -106,7 +106,8 @@ impl LogTail {
         let found = |at: usize| Some((at, frame::parse(file, at, self.last.log)?.position));
         let mut frames = (0..file.len()).step_by(SECTOR).filter_map(found);
         let is_later = |at: usize, found: &LogPosition| {
-            let is_header = at == 0 && found.segment == self.last.segment + 1;
+            let segments = self.last.segment..=self.last.segment + 1;
+            let is_header = at == 0 && segments.contains(&found.segment);
             found.number > self.last.number && !is_header
         };
         match frames.find(|(at, found)| is_later(*at, found)) {
@@ -228,6 +229,23 @@ mod tests {
         log.last = last;
         log.row("b", 1);
         assert_eq!(log.lacks(named, LogNeed::Needed).unwrap(), ["a", "b"]);
+    }
+
+    /// After a sync that failed, a driver read a header that only the memory of the system had, and
+    /// the file got its place. Then the power failed, and the disk had the header of an earlier
+    /// driver in its place. The log was refused as damaged.
+    #[test]
+    fn another_header_in_the_place_of_the_named_one_is_left_out() {
+        let mut log = Log::new();
+        log.begin();
+        let last = log.row("a", 1);
+        let lost = log.row("b", 1);
+        log.begin();
+        log.lose(lost);
+        let (named, _) = frame::empty(&LogPosition { segment: last.segment + 1, end: 0, ..last });
+        assert_eq!(log.lacks(named, LogNeed::Repeated).unwrap(), [""; 0]);
+        log.row("c", 1);
+        refused(log.lacks(named, LogNeed::Repeated), "is damaged at byte");
     }
 
     #[test]
