@@ -49,13 +49,13 @@ use crate::{
 /// # Metrics
 /// The histogram `istorage_redb_durable_commit_seconds` of the `metrics` facade has the durations
 /// of successful durable commits. There is one for each 16 MiB of the log, for each keyspace that
-/// is made or dropped, for each backup, and for the close. No write waits for them. The counter
-/// `istorage_redb_failed_commits_total` counts those that failed, and are tried again.
+/// is made or dropped, for each backup, and for the close. Writes go on meanwhile, until a table in
+/// memory is full. The counter `istorage_redb_failed_commits_total` counts the commits that failed.
 ///
 /// The histogram `istorage_redb_freeze_seconds` has the durations of the beginnings of a segment of
-/// the log, one for each durable commit. All writes wait for them. The gauge
-/// `istorage_redb_table_bytes` says how full the table is that the file does not have, and the
-/// counter `istorage_redb_slowed_groups_total` counts the groups of writes that were slowed, so
+/// the log, one for each of these commits but that of the close. All writes wait for them. The
+/// gauge `istorage_redb_table_bytes` says how full the table is that the file does not have, and
+/// the counter `istorage_redb_slowed_groups_total` counts the groups of writes that were slowed, so
 /// that the file keeps up.
 ///
 /// The counter `istorage_redb_damaged_rows_total` counts the damage that the check of a file that

@@ -197,7 +197,6 @@ impl FilerThread {
         filing::commit(txn, state, self.shared.time.now())?;
         self.state = Some(state);
         self.keyspaces.extend(next);
-        self.note_success();
         Ok(())
     }
 
@@ -213,7 +212,6 @@ impl FilerThread {
     /// Notes that the file has a filing.
     fn note_commit(&mut self, filing: Filing, took: Duration) {
         self.is_unknown = false;
-        // A commit that failed may be in the file.
         self.note_success();
         match filing.also {
             Also::Change(KeyspaceChange::Make(keyspace)) => {
@@ -243,7 +241,7 @@ impl FilerThread {
         {
             let is_at_index = Cell::new(false);
             match self.purge_once(&is_at_index) {
-                Ok(()) => {}
+                Ok(()) => self.note_success(),
                 Err(failure) if failure.is_damage() && is_at_index.get() => {
                     self.give_up_index(&failure);
                 }

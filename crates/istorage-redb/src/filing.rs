@@ -4,7 +4,7 @@
 //! its moment of expiry, unless the index is damaged. The row that is replaced tells which entry to
 //! remove, so the index is kept here only.
 
-use std::{cell::Cell, ops::Bound, time::Duration};
+use std::{cell::Cell, collections::btree_map, iter::Peekable, ops::Bound, time::Duration};
 
 use bytes::Bytes;
 use redb::{CursorError, ReadableTable, Table, WriteTransaction};
@@ -62,23 +62,8 @@ impl<'t> FilingTransaction<'t> {
                 let is_new = old.is_none() && row.is_some();
                 let old = old.and_then(|old| expiry_of(key, old.value()));
                 index.change(key, old, row)?;
-                // Rows of a log are new, and follow each other: one search finds the place of all.
-                let is_of_partition = |(next, _): (&Bytes, &MemRow)| {
-                    is_new && layout::pkey(next) == layout::pkey(key)
-                };
-                let has_run = rows.clone().nth(RUN - 1).is_some_and(is_of_partition);
-                if has_run && search::is_in_place(&table, key)? {
-                    let mut gap = table.upper_bound_mut(Bound::Included(&key[..]))?;
-                    while let Some((key, row @ Some(bytes))) = rows.peek() {
-                        match gap.insert_before(&key[..], &bytes[..]) {
-                            Ok(()) => index.change(key, None, row)?,
-                            Err(CursorError::UnorderedKey) => break,
-                            Err(CursorError::Storage(error)) => return Err(error.into()),
-                            Err(error) => return Err(FileFailure::unavailable(error.into())),
-                        }
-                        rows.next();
-                    }
-                    gap.close()?;
+                if is_new && has_run(key, &rows) && search::is_in_place(&table, key)? {
+                    write_run(&mut table, key, &mut rows, &mut index)?;
                 }
             }
         }
@@ -142,6 +127,36 @@ impl<'t> FilingTransaction<'t> {
         }
         Ok(())
     }
+}
+
+/// The rows of a table that are still to be filed.
+type RowsLeft<'r> = Peekable<btree_map::Iter<'r, Bytes, MemRow>>;
+
+/// Whether enough rows of its partition follow a new row.
+fn has_run(key: &[u8], rows: &RowsLeft<'_>) -> bool {
+    let last = rows.clone().nth(RUN - 1);
+    last.is_some_and(|(last, _)| layout::pkey(last) == layout::pkey(key))
+}
+
+/// Writes the rows that follow the row with this key, up to the next row of the file. Rows of a log
+/// are new, and follow each other: one search finds the place of all.
+fn write_run(
+    table: &mut Table<'_, &'static [u8], &'static [u8]>,
+    key: &[u8],
+    rows: &mut RowsLeft<'_>,
+    index: &mut IndexOfFiling<'_, '_>,
+) -> Result<(), FileFailure> {
+    let mut gap = table.upper_bound_mut(Bound::Included(key))?;
+    while let Some((key, row @ Some(bytes))) = rows.peek() {
+        match gap.insert_before(&key[..], &bytes[..]) {
+            Ok(()) => index.change(key, None, row)?,
+            Err(CursorError::UnorderedKey) => break,
+            Err(CursorError::Storage(error)) => return Err(error.into()),
+            Err(error) => return Err(FileFailure::unavailable(error.into())),
+        }
+        rows.next();
+    }
+    Ok(gap.close()?)
 }
 
 /// The index of the rows that expire, while rows are filed.

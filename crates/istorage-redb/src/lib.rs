@@ -24,6 +24,7 @@ mod failures;
 mod file;
 mod filer;
 mod filing;
+mod gaps;
 mod judge;
 mod layout;
 mod log;

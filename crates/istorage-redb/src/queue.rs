@@ -15,7 +15,7 @@ use std::sync::Arc;
 use istorage::{AtomicBatch, BatchLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::mem_table::ROW_OVERHEAD;
+use crate::{gaps::GAPS_BYTES, mem_table::ROW_OVERHEAD};
 
 /// The largest batch.
 pub(crate) const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
@@ -36,9 +36,9 @@ const STEP: usize = 64 << 10;
 /// The bytes of all large jobs. A job with more bytes waits until it is the only one.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// The most bytes of the tables in memory, and of the frame that is being written. Each of the
-/// three has one batch at most, or less.
-pub const TABLES_BYTES: usize = 3 * (BATCH.bytes + BATCH.rows * ROW_OVERHEAD);
+/// The most bytes of the tables in memory, of the frame that is being written, and of the known
+/// gaps of the file. Each of the first three has one batch at most, or less.
+pub const TABLES_BYTES: usize = 3 * (BATCH.bytes + BATCH.rows * ROW_OVERHEAD) + GAPS_BYTES;
 
 /// The most bytes of all writes that wait.
 pub const WAITING_BYTES: usize = URGENT_JOBS * URGENT + USUAL_JOBS * STEP + BATCH.bytes;

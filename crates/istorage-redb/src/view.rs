@@ -9,10 +9,11 @@ use redb::{ReadOnlyTable, ReadTransaction, TableError};
 use crate::{
     errors::{self, FileFailure},
     file::StorageFile,
+    gaps::Gaps,
     layout::{Keyspace, META, META_LOG},
     log::LogState,
     mem_table::MemRow,
-    search::{self, Gaps},
+    search::{self, Found},
     tables::{Held, Tables},
 };
 
@@ -31,29 +32,6 @@ struct FileSnapshot {
     tables: Vec<(KeyspaceName, RowTable)>,
 }
 
-/// The gaps in which searches of a snapshot have ended. They outlive the snapshot: the file gets no
-/// row before it names another segment.
-#[derive(Default)]
-struct KnownGaps {
-    segment: u64,
-    keyspaces: Vec<(KeyspaceName, Gaps)>,
-}
-
-impl KnownGaps {
-    fn have(&self, keyspace: &KeyspaceName, key: &[u8]) -> bool {
-        self.keyspaces.iter().any(|(name, gaps)| name == keyspace && gaps.have(key))
-    }
-
-    fn of(&mut self, keyspace: &KeyspaceName) -> &mut Gaps {
-        let at = self.keyspaces.iter().position(|(name, _)| name == keyspace);
-        let at = at.unwrap_or_else(|| {
-            self.keyspaces.push((keyspace.clone(), Gaps::default()));
-            self.keyspaces.len() - 1
-        });
-        &mut self.keyspaces[at].1
-    }
-}
-
 impl FileSnapshot {
     fn begin(file: &StorageFile) -> std::result::Result<FileSnapshot, FileFailure> {
         let txn = file.begin_read()?;
@@ -67,6 +45,24 @@ impl FileSnapshot {
         };
         Ok(FileSnapshot { txn, segment, tables: Vec::new() })
     }
+
+    /// The table of a keyspace; `None` if there is no such keyspace.
+    fn table(&mut self, keyspace: &Keyspace) -> Result<Option<&RowTable>> {
+        let tables = &mut self.tables;
+        let at = match tables.iter().position(|(name, _)| *name == keyspace.name) {
+            Some(at) => at,
+            None => {
+                let table = match self.txn.open_table(keyspace.rows()) {
+                    Ok(table) => table,
+                    Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+                    Err(error) => return Err(FileFailure::from(error).into()),
+                };
+                tables.push((keyspace.name.clone(), table));
+                tables.len() - 1
+            }
+        };
+        Ok(Some(&tables[at].1))
+    }
 }
 
 /// The rows of a file for one thread. A snapshot is used for as long as it fits the tables.
@@ -74,7 +70,8 @@ pub(crate) struct RowView {
     file: Arc<StorageFile>,
     tables: Arc<Tables>,
     snapshot: Option<FileSnapshot>,
-    gaps: KnownGaps,
+    /// The gaps outlive the snapshot in which they were found.
+    gaps: Gaps,
 }
 
 impl std::fmt::Debug for RowView {
@@ -85,7 +82,7 @@ impl std::fmt::Debug for RowView {
 
 impl RowView {
     pub(crate) fn new(file: Arc<StorageFile>, tables: Arc<Tables>) -> RowView {
-        RowView { file, tables, snapshot: None, gaps: KnownGaps::default() }
+        RowView { file, tables, snapshot: None, gaps: Gaps::default() }
     }
 
     /// Gives the snapshot back. A snapshot keeps its pages, and a file that failed is not opened
@@ -125,9 +122,7 @@ impl RowView {
             }
             drop(held);
             let snapshot = FileSnapshot::begin(&self.file)?;
-            if snapshot.segment != self.gaps.segment {
-                self.gaps = KnownGaps { segment: snapshot.segment, ..KnownGaps::default() };
-            }
+            self.gaps.note_segment(snapshot.segment);
             self.snapshot = Some(snapshot);
         }
         Err(self.file.not_open().into())
@@ -146,26 +141,10 @@ impl RowView {
 
     /// The table of a keyspace in the present snapshot; `None` if there is no such keyspace.
     pub(crate) fn find_table(&mut self, keyspace: &Keyspace) -> Result<Option<&RowTable>> {
-        Ok(self.table_and_gaps(keyspace)?.map(|(table, _)| table))
-    }
-
-    /// The table of a keyspace in the present snapshot, and its known gaps.
-    fn table_and_gaps(&mut self, keyspace: &Keyspace) -> Result<Option<(&RowTable, &mut Gaps)>> {
-        let Some(snapshot) = &mut self.snapshot else { return Err(self.file.not_open().into()) };
-        let tables = &mut snapshot.tables;
-        let at = match tables.iter().position(|(name, _)| *name == keyspace.name) {
-            Some(at) => at,
-            None => {
-                let table = match snapshot.txn.open_table(keyspace.rows()) {
-                    Ok(table) => table,
-                    Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-                    Err(error) => return Err(FileFailure::from(error).into()),
-                };
-                tables.push((keyspace.name.clone(), table));
-                tables.len() - 1
-            }
-        };
-        Ok(Some((&tables[at].1, self.gaps.of(&keyspace.name))))
+        match &mut self.snapshot {
+            Some(snapshot) => snapshot.table(keyspace),
+            None => Err(self.file.not_open().into()),
+        }
     }
 
     /// The table of a keyspace in the present snapshot.
@@ -187,7 +166,7 @@ impl RowView {
 
     /// Whether a search has shown that the file has no row with this key. The tables have none.
     fn is_in_gap(&self, held: &Held, keyspace: &Keyspace, key: &[u8]) -> bool {
-        held.fits(self.gaps.segment) && self.gaps.have(&keyspace.name, key)
+        held.fits(self.gaps.segment()) && self.gaps.have(&keyspace.name, key)
     }
 
     /// The bytes of a row in the present snapshot of the file.
@@ -195,16 +174,27 @@ impl RowView {
         self.search(keyspace, key, false)
     }
 
+    /// The bytes of a row in the present snapshot of the file. If there is none, `notes_gap` tells
+    /// whether the gap in which the search ends is to be known afterwards.
     fn search(&mut self, keyspace: &Keyspace, key: &[u8], notes_gap: bool) -> Result<MemRow> {
+        let RowView { file, snapshot, gaps, .. } = self;
+        let Some(snapshot) = snapshot else { return Err(file.not_open().into()) };
+        let table = snapshot.table(keyspace)?;
+        let table = table.ok_or_else(|| errors::no_keyspace(&keyspace.name))?;
         let name = || keyspace.row_name(key);
-        let table = self.table_and_gaps(keyspace)?;
-        let (rows, gaps) = table.ok_or_else(|| errors::no_keyspace(&keyspace.name))?;
-        let gaps = Some(gaps).filter(|_| notes_gap);
-        let found = errors::catch_page_error(|| {
-            let row = search::find(rows, key, gaps);
-            let row = row.map_err(|error| errors::read_error(name(), error));
-            Ok(row?.map(|row| Bytes::copy_from_slice(row.value())))
-        });
+        let failed = |error| errors::read_error(name(), error);
+        let found =
+            errors::catch_page_error(|| match search::find(table, key).map_err(failed)? {
+                Found::Row(row) => Ok(Some(Bytes::copy_from_slice(row.value()))),
+                Found::Nothing(gap) => {
+                    if notes_gap
+                        && let Some(gap) = search::gap_from(table, key, gap).map_err(failed)?
+                    {
+                        gaps.add(&keyspace.name, gap);
+                    }
+                    Ok(None)
+                }
+            });
         found.unwrap_or_else(|page_error| Err(errors::damaged_row(name(), page_error)))
     }
 

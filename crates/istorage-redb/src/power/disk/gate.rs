@@ -1,8 +1,9 @@
 //! The order in which the two threads of a driver change a disk.
 //!
-//! Before each change by the writer, a random number of changes by the filer are done, and no
-//! others. The filer waits for its turn. So the same seed makes the same history, although there
-//! are two threads, and each moment of a filing meets each moment of a write.
+//! Before each change by the writer, and before it looks at its log, a random number of changes by
+//! the filer are done, and no others. The filer waits for its turn. So the same seed makes the same
+//! history, although there are two threads, and a filing that is done in part meets each change of
+//! the log. The filer stands still while the writer judges a group.
 //!
 //! While the writer waits for the filer, the filer needs no turn.
 
