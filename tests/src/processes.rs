@@ -205,9 +205,22 @@ mod tests {
         drop(KilledServer { command, folder: folder.path().to_owned() });
         let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
         assert!(PathBuf::from("/proc").join(&pid).exists());
+        until_named(pid.parse().unwrap());
         let killed = KilledServer::node_at(address).unwrap();
         assert!(!PathBuf::from("/proc").join(&pid).exists(), "{pid} was not waited for");
         // It must not start again.
         std::mem::forget(killed);
+    }
+
+    /// Waits for the command line of a new process. The system lets the parent go on a moment
+    /// before it shows the command line: on a busy machine this test looked in that moment, one
+    /// time in eight.
+    fn until_named(pid: u32) {
+        let clock = Clock::system();
+        let deadline = clock.now() + Duration::from_secs(10);
+        while command_of(pid).and_then(|command| folder_of(&command)).is_none() {
+            assert!(clock.now() < deadline, "{pid} has no command line");
+            thread::yield_now();
+        }
     }
 }
