@@ -40,7 +40,7 @@ pub(crate) enum Also {
 #[derive(Debug)]
 pub(crate) enum FilerWork {
     File(Filing),
-    /// A read or a write failed: opens the file again if it has failed.
+    /// A read or a write failed: opens the file again if it has failed. Then nothing waits.
     Check,
     /// Nothing waits.
     Idle,

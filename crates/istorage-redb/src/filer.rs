@@ -82,6 +82,7 @@ impl FilerThread {
                 FilerWork::Check => {
                     self.check();
                     self.shared.desk.checked();
+                    self.purge();
                 }
                 FilerWork::Idle => self.purge(),
             }

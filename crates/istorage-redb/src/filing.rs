@@ -23,8 +23,9 @@ use crate::{
 /// How a transaction treats the indexes of the rows that expire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilingOptions<'t> {
-    /// Set while the transaction is at work on an index. If redb then meets a damaged page, only
-    /// the index is damaged.
+    /// Set while the transaction is at work on an index, or removes expired rows. If redb then
+    /// meets a damaged page, the index is given up, and rows are filed without it: a filing must
+    /// not fail because of rows that it does not write.
     pub(crate) is_at_index: &'t Cell<bool>,
     /// Whether the indexes are kept up.
     pub(crate) keeps_index: bool,

@@ -64,6 +64,7 @@ fn value(call: u64) -> Bytes {
 struct Node {
     clock: ManualClock,
     driver: RedbDriver,
+    desk: Arc<Desk>,
     storage: SharedStorage,
     /// The storage of the partition `dropped`.
     dropped: SharedStorage,
@@ -88,10 +89,10 @@ impl Node {
         // The filer never works because its pause is over, which nobody could repeat.
         let desk = Arc::new(Desk::new(Duration::from_secs(3_600)));
         let driver = RedbDriver::start(file, clock.clock(), Arc::clone(&desk)).await?;
-        disk.gate().guard(desk);
+        disk.gate().guard(Arc::clone(&desk));
         let storage = create(&driver, &KeyspaceName::new("tests")?).await?;
         let dropped = create(&driver, &dropped()).await?;
-        Ok(Node { clock, driver, storage, dropped })
+        Ok(Node { clock, driver, desk, storage, dropped })
     }
 
     fn storage(&self, pkey: &str) -> &SharedStorage {
@@ -103,6 +104,13 @@ impl Node {
         self.driver.drop_keyspace(&dropped(), Instant::FAR_FUTURE).await?;
         create(&self.driver, &dropped()).await?;
         Ok(Outcome::Applied)
+    }
+
+    /// Lets the filer look after the file, as it does when it has nothing else to do: it removes
+    /// expired rows, up to its first change of the disk. The next changes are those of the gate.
+    async fn rest(&self, disk: &SimDisk) {
+        self.desk.check();
+        until(|| disk.gate().has_filer_at_rest()).await;
     }
 
     async fn rows(&self, disk: &SimDisk) -> istorage::Result<Rows> {
@@ -314,6 +322,9 @@ async fn run(
             if !history.leases.allow(&before, &rows, time) {
                 return Err(format!("of {before:?} there is {rows:?} at {time:?}"));
             }
+        }
+        if rng.below(3) == 0 {
+            node.rest(disk).await;
         }
         let together = 1 + rng.below(4);
         let first = rng.below(PARTITIONS.len() as u64);
