@@ -148,6 +148,24 @@ async fn a_keyspace_that_was_refused_is_not_made_later() {
     assert!(node.driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_some());
 }
 
+/// Nobody knew whether the keyspace was dropped, and writes to it went on. Then the drop was tried
+/// again, and an answered write was gone.
+#[tokio::test]
+async fn a_write_waits_until_a_drop_of_unknown_outcome_is_done_or_given_up() {
+    let node = small_node().await;
+    node.put_row(0).await.unwrap();
+    node.switch.set(Disk::FileIsGone);
+    let name = KeyspaceName::new("tests").unwrap();
+    let error = node.driver.drop_keyspace(&name, Instant::FAR_FUTURE).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:?}");
+    let refused = node.put_row(1).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    node.switch.set(Disk::Works);
+    let refused = node.put_row(2).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "it has no keyspace: {refused:?}");
+    assert!(node.driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_none());
+}
+
 /// Waiting for the filer may take long. A request whose caller no longer waited, or whose deadline
 /// had passed, must not be written afterwards.
 #[tokio::test]
