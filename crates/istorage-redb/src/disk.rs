@@ -108,6 +108,11 @@ pub(crate) enum PathKind {
     Other(&'static str),
 }
 
+impl PathKind {
+    const FOLDER: PathKind = PathKind::Other("a folder");
+    const DEVICE: PathKind = PathKind::Other("a pipe, a socket or a device");
+}
+
 /// An open file, before redb uses it.
 #[derive(Debug)]
 pub(crate) struct OpenFile<F, C> {

@@ -42,13 +42,14 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::{disk::LogFile, errors::FileFailure};
+use self::files::SegmentFile;
+use crate::errors::FileFailure;
 
 /// The log of an open file, for the one writer.
 #[derive(Debug)]
 pub(crate) struct WriteLog {
     files: LogFiles,
-    segment: LogFile,
+    segment: SegmentFile,
     position: LogPosition,
     /// Whether the place after the last frame may have a frame that was not acknowledged.
     is_unsettled: Arc<AtomicBool>,
@@ -83,7 +84,7 @@ impl WriteLog {
         self.settle()?;
         let (position, frame) = effects.finish(&self.position);
         // A full disk is found here, before anything is written.
-        self.files.allocate(&self.segment, &self.position, position.end)?;
+        self.files.allocate(&mut self.segment, &self.position, position.end)?;
         self.files.write(&self.segment, &self.position, &frame).or_else(|failure| {
             self.is_unsettled.store(true, Ordering::Release);
             // What cannot be settled now is unknown.

@@ -55,12 +55,8 @@ impl PageCache for FilePageCache {
 
 impl Disk for RealDisk {
     fn path_kind(&self, path: &Path) -> io::Result<PathKind> {
-        match fs::metadata(path) {
-            Ok(found) if found.is_file() => {
-                Ok(PathKind::File { identity: identity(&found), len: found.len() })
-            }
-            Ok(found) if found.is_dir() => Ok(PathKind::Other("a folder")),
-            Ok(_) => Ok(PathKind::Other("a pipe, a socket or a device")),
+        match kind_of(path) {
+            Ok(kind) => Ok(kind),
             Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
                 Ok(target) => Ok(PathKind::DanglingLink(target)),
                 Err(_) => Ok(PathKind::Absent),
@@ -128,6 +124,34 @@ pub(super) fn rename_to_free(file: &Path, name: &Path, error: io::Error) -> io::
 #[cfg(not(target_os = "linux"))]
 fn rename_to_free(_: &Path, _: &Path, error: io::Error) -> io::Result<()> {
     Err(error)
+}
+
+/// The kind of the thing that a path leads to. Fails if there is nothing.
+///
+/// This does not ask for the times of a file. If somebody has, Linux gives the next write of the
+/// file a time of its own. Some file systems, as ext4 without a journal, bring that time to the
+/// disk with the next sync: a second write, for each group of the log.
+#[cfg(target_os = "linux")]
+fn kind_of(path: &Path) -> io::Result<PathKind> {
+    use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE;
+    let found = statx(CWD, path, AtFlags::empty(), wanted)?;
+    let identity = Some((makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino));
+    Ok(match FileType::from_raw_mode(found.stx_mode.into()) {
+        FileType::RegularFile => PathKind::File { identity, len: found.stx_size },
+        FileType::Directory => PathKind::FOLDER,
+        _ => PathKind::DEVICE,
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kind_of(path: &Path) -> io::Result<PathKind> {
+    let found = fs::metadata(path)?;
+    Ok(match found.file_type() {
+        kind if kind.is_file() => PathKind::File { identity: identity(&found), len: found.len() },
+        kind if kind.is_dir() => PathKind::FOLDER,
+        _ => PathKind::DEVICE,
+    })
 }
 
 #[cfg(unix)]

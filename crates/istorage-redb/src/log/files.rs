@@ -34,6 +34,14 @@ impl Default for LogSizes {
     }
 }
 
+/// The open file of a segment.
+#[derive(Debug)]
+pub(super) struct SegmentFile {
+    opened: LogFile,
+    /// For how many bytes the disk has space.
+    space: u64,
+}
+
 /// The files of the log of one storage file.
 #[derive(Clone)]
 pub(crate) struct LogFiles {
@@ -104,7 +112,7 @@ impl LogFiles {
     pub(super) fn begin_segment(
         &self,
         last: &LogPosition,
-    ) -> Result<(LogFile, LogPosition), FileFailure> {
+    ) -> Result<(SegmentFile, LogPosition), FileFailure> {
         let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
         let (position, header) = frame::empty(&start);
         let path = self.path(start.segment);
@@ -113,29 +121,31 @@ impl LogFiles {
                 PathKind::Absent => OpenMode::New,
                 _ => OpenMode::Existing,
             };
-            let file = self.disk.log(path, mode)?;
+            let opened = self.disk.log(path, mode)?;
+            let mut segment = SegmentFile { space: opened.file.len()?, opened };
             // A large batch has made the file longer than it need be.
             let most = (self.sizes.segment as u64 * 3).next_multiple_of(self.sizes.growth);
-            if file.file.len()? > most {
-                file.file.set_len(most)?;
+            if segment.space > most {
+                segment.opened.file.set_len(most)?;
+                segment.space = most;
             }
-            self.grow(&file, position.end)?;
-            file.file.write(0, &header)?;
-            self.sync(&file)?;
+            self.grow(&mut segment, position.end)?;
+            segment.opened.file.write(0, &header)?;
+            self.sync(&segment)?;
             // An earlier attempt may have made the file and failed before its name was on the disk.
             // A folder that cannot be opened is no failed sync.
             let sync_folder = self.disk.open_folder(&folder_of(path))?;
             self.noted(sync_folder())?;
-            Ok(file)
+            Ok(segment)
         };
-        let file = begin().map_err(|error| self.failure("begin", path, error))?;
-        Ok((file, position))
+        let segment = begin().map_err(|error| self.failure("begin", path, error))?;
+        Ok((segment, position))
     }
 
     /// Gives the file of the segment space up to `end`.
     pub(super) fn allocate(
         &self,
-        segment: &LogFile,
+        segment: &mut SegmentFile,
         last: &LogPosition,
         end: u64,
     ) -> Result<(), FileFailure> {
@@ -150,32 +160,36 @@ impl LogFiles {
     ///
     /// If the space were only reserved, each sync that fills it would mark it as used, which costs
     /// a second write to the disk.
-    fn grow(&self, segment: &LogFile, end: u64) -> io::Result<bool> {
-        let LogFile { file, .. } = segment;
-        let len = file.len()?;
-        if end <= len {
+    fn grow(&self, segment: &mut SegmentFile, end: u64) -> io::Result<bool> {
+        let SegmentFile { opened: LogFile { file, .. }, space } = segment;
+        if end <= *space {
             return Ok(false);
         }
         let end = end.next_multiple_of(self.sizes.growth);
-        let zeros = vec![0; (end - len) as usize];
+        let zeros = vec![0; (end - *space) as usize];
         // The write alone makes the file longer. A length without its zeros would look like space.
-        file.write(len, &zeros).inspect_err(|_| drop(file.set_len(len)))?;
+        file.write(*space, &zeros).inspect_err(|_| drop(file.set_len(*space)))?;
+        *space = end;
         Ok(true)
     }
 
     /// Writes and syncs a frame after `last`. After an error a part of the frame may be in the log.
     pub(super) fn write(
         &self,
-        segment: &LogFile,
+        segment: &SegmentFile,
         last: &LogPosition,
         frame: &[u8],
     ) -> Result<(), FileFailure> {
-        let written = segment.file.write(last.end, frame).and_then(|()| self.sync(segment));
+        let written = segment.opened.file.write(last.end, frame).and_then(|()| self.sync(segment));
         written.map_err(|error| self.failure("write to", self.path(last.segment), error))
     }
 
     /// Makes sure that no frame is after `last`. The file has space there.
-    pub(super) fn erase(&self, segment: &LogFile, last: &LogPosition) -> Result<(), FileFailure> {
+    pub(super) fn erase(
+        &self,
+        segment: &SegmentFile,
+        last: &LogPosition,
+    ) -> Result<(), FileFailure> {
         if self.has_failed_sync.load(Ordering::Acquire) {
             let error = io::Error::other("a sync has failed");
             return Err(self.failure("write to", self.path(last.segment), error));
@@ -183,17 +197,17 @@ impl LogFiles {
         self.write(segment, last, &[0; frame::SECTOR])
     }
 
-    fn sync(&self, LogFile { file, .. }: &LogFile) -> io::Result<()> {
-        self.noted(file.sync_data())
+    fn sync(&self, segment: &SegmentFile) -> io::Result<()> {
+        self.noted(segment.opened.file.sync_data())
     }
 
     fn noted(&self, synced: io::Result<()>) -> io::Result<()> {
         synced.inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 
-    pub(super) fn is_in_place(&self, segment: &LogFile, last: &LogPosition) -> bool {
+    pub(super) fn is_in_place(&self, segment: &SegmentFile, last: &LogPosition) -> bool {
         match self.disk.path_kind(self.path(last.segment)) {
-            Ok(PathKind::File { identity, .. }) => identity == segment.identity,
+            Ok(PathKind::File { identity, .. }) => identity == segment.opened.identity,
             Ok(_) => false,
             // An error says nothing about the file.
             Err(_) => true,
