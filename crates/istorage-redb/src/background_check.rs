@@ -46,26 +46,20 @@ const DESCRIBED: u64 = 20;
 /// The check of all rows of a file.
 pub(crate) struct BackgroundCheck {
     pub(crate) file: Arc<StorageFile>,
-    pub(crate) keyspaces: Vec<KeyspaceName>,
     /// A channel that ends when the driver is closed or dropped.
     pub(crate) stop: Receiver<()>,
-    pub(crate) findings: Findings,
-}
-
-/// What a check has found so far.
-pub(crate) struct Findings {
-    /// The number of rows that are as they were written.
-    rows: u64,
-    damaged: u64,
-    meter: Counter,
+    pub(crate) meter: Counter,
+    /// The number of rows that are as they were written, and of findings.
+    pub(crate) rows: u64,
+    pub(crate) damaged: u64,
 }
 
 impl BackgroundCheck {
     /// Reads all rows, unless the driver is closed first.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(mut self, keyspaces: Vec<KeyspaceName>) {
         let file = self.file.path().display().to_string();
         tracing::info!(file, "storage file not closed in order: its rows are checked meanwhile");
-        for keyspace in std::mem::take(&mut self.keyspaces).into_iter().map(Keyspace::new) {
+        for keyspace in keyspaces.into_iter().map(Keyspace::new) {
             let mut next = Some((Vec::new(), PIECE));
             while let Some((from, read)) = next {
                 if self.is_stopped_within(pause_after(read)) {
@@ -75,7 +69,7 @@ impl BackgroundCheck {
                 next = self.check_piece(&keyspace, from);
             }
         }
-        let Findings { rows, damaged, .. } = self.findings;
+        let BackgroundCheck { rows, damaged, .. } = self;
         if damaged == 0 {
             tracing::info!(file, rows, "storage file checked: no row is damaged");
         } else {
@@ -91,74 +85,54 @@ impl BackgroundCheck {
     /// Checks the rows from the key `from` on. Returns the first key of the next piece, and the
     /// bytes of this one; `None` at the end of the keyspace, or if the rest of it cannot be read.
     fn check_piece(&mut self, keyspace: &Keyspace, from: Vec<u8>) -> Option<(Vec<u8>, usize)> {
-        let (file, findings) = (&self.file, &mut self.findings);
-        let read = errors::catch_page_error(|| check_rows(file, keyspace, &from, findings));
-        match read {
-            Ok(Ok(next)) => next,
+        let read = errors::catch_page_error(|| self.check_rows(keyspace, &from));
+        let damage = match read {
+            Ok(Ok(next)) => return next,
             // The filer opens the file again.
-            Ok(Err(failure)) if !failure.is_damage() => Some((from, PIECE)),
-            Ok(Err(damage)) => {
-                self.findings.add(rest(keyspace, &from), damage);
-                None
+            Ok(Err(failure)) if !failure.is_damage() => return Some((from, PIECE)),
+            Ok(Err(damage)) => damage.to_string(),
+            Err(page_error) => page_error.to_string(),
+        };
+        self.add(rest(keyspace, &from), damage);
+        None
+    }
+
+    fn check_rows(
+        &mut self,
+        keyspace: &Keyspace,
+        from: &[u8],
+    ) -> Result<Option<(Vec<u8>, usize)>, FileFailure> {
+        let snapshot = self.file.begin_read()?;
+        let table = match snapshot.open_table(keyspace.rows()) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut rows = match from {
+            [] => redb::ReadableTable::lower_bound(&table, Bound::<&[u8]>::Unbounded)?,
+            from => search::rows_from(&table, from)?,
+        };
+        let (mut bytes, mut next) = (0, from.to_vec());
+        while let Some((key, row)) = rows.next()? {
+            let (key, row) = (key.value(), row.value());
+            bytes += key.len() + row.len();
+            if let Err(why) = FileRow::parse(key, row) {
+                self.add(keyspace.row_name(key), why);
+                continue;
             }
-            Err(page_error) => {
-                self.findings.add(rest(keyspace, &from), page_error);
-                None
+            if key < &next[..] {
+                self.add(keyspace.row_name(key), "it is not in its place");
+                continue;
+            }
+            self.rows += 1;
+            next.clear();
+            next.extend_from_slice(key);
+            next.push(0);
+            if bytes >= PIECE && search::rows_from(&table, &next).is_ok() {
+                return Ok(Some((next, bytes)));
             }
         }
-    }
-}
-
-/// The rows that are not checked, as messages name them.
-fn rest(keyspace: &Keyspace, from: &[u8]) -> String {
-    match from {
-        [] => keyspace.table_label(),
-        from => format!("the part from {} on", keyspace.row_name(from)),
-    }
-}
-
-fn check_rows(
-    file: &StorageFile,
-    keyspace: &Keyspace,
-    from: &[u8],
-    findings: &mut Findings,
-) -> Result<Option<(Vec<u8>, usize)>, FileFailure> {
-    let snapshot = file.begin_read()?;
-    let table = match snapshot.open_table(keyspace.rows()) {
-        Ok(table) => table,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let mut rows = match from {
-        [] => redb::ReadableTable::lower_bound(&table, Bound::<&[u8]>::Unbounded)?,
-        from => search::rows_from(&table, from)?,
-    };
-    let (mut bytes, mut next) = (0, from.to_vec());
-    while let Some((key, row)) = rows.next()? {
-        let (key, row) = (key.value(), row.value());
-        bytes += key.len() + row.len();
-        if let Err(why) = FileRow::parse(key, row) {
-            findings.add(keyspace.row_name(key), why);
-            continue;
-        }
-        if key < &next[..] {
-            findings.add(keyspace.row_name(key), "it is not in its place");
-            continue;
-        }
-        findings.rows += 1;
-        next.clear();
-        next.extend_from_slice(key);
-        next.push(0);
-        if bytes >= PIECE && search::rows_from(&table, &next).is_ok() {
-            return Ok(Some((next, bytes)));
-        }
-    }
-    Ok(None)
-}
-
-impl Findings {
-    pub(crate) fn new(meter: Counter) -> Findings {
-        Findings { rows: 0, damaged: 0, meter }
+        Ok(None)
     }
 
     /// Reports damage.
@@ -169,5 +143,13 @@ impl Findings {
             let error = errors::damaged_row(what, why);
             tracing::error!(%error, "the storage file is damaged");
         }
+    }
+}
+
+/// The rows that are not checked, as messages name them.
+fn rest(keyspace: &Keyspace, from: &[u8]) -> String {
+    match from {
+        [] => keyspace.table_label(),
+        from => format!("the part from {} on", keyspace.row_name(from)),
     }
 }

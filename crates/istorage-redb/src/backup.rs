@@ -41,12 +41,6 @@ pub(crate) struct BackupRun {
     is_done: bool,
 }
 
-impl std::fmt::Debug for BackupRun {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BackupRun").finish_non_exhaustive()
-    }
-}
-
 impl BackupRun {
     /// Takes the snapshot. `now` is the time of the file.
     pub(crate) fn begin(file: &StorageFile, now: Moment) -> Result<BackupRun> {

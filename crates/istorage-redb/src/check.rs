@@ -67,9 +67,7 @@ pub(crate) fn check_on(config: &RedbConfig, disk: Arc<dyn Disk>) -> Result<Check
     let mut report = CheckReport::default();
     let (open, contents) = file.load_to_read()?;
     report.keyspaces = contents.keyspaces.len();
-    let mut names: Vec<_> = contents.keyspaces.into_keys().collect();
-    names.sort();
-    for keyspace in names.into_iter().map(Keyspace::new) {
+    for keyspace in contents.keyspaces.into_iter().map(Keyspace::new) {
         let read = errors::catch_page_error(|| check_rows(&open.database, &keyspace, &mut report));
         match read {
             Ok(Ok(())) => {}

@@ -19,7 +19,6 @@ use crate::{
 };
 
 /// Rows that go into the storage file in one durable commit.
-#[derive(Debug)]
 pub(crate) struct Filing {
     pub(crate) rows: Arc<MemTable>,
     /// What the file has afterwards.
@@ -28,7 +27,6 @@ pub(crate) struct Filing {
 }
 
 /// What is done together with a filing. If the filing certainly failed, it is given up.
-#[derive(Debug)]
 pub(crate) enum Also {
     Nothing,
     Change(KeyspaceChange),
@@ -37,7 +35,6 @@ pub(crate) enum Also {
 }
 
 /// What the filer does next.
-#[derive(Debug)]
 pub(crate) enum FilerWork {
     File(Filing),
     /// A read or a write failed: opens the file again if it has failed. Then nothing waits.
@@ -50,14 +47,13 @@ pub(crate) enum FilerWork {
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The place where filings wait.
-#[derive(Debug)]
 pub(crate) struct Desk {
     state: Mutex<DeskState>,
     changed: Condvar,
     pause: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct DeskState {
     /// The filing that the filer has not begun, or that it tries again.
     filing: Option<Filing>,

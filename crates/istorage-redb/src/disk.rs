@@ -23,18 +23,8 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// The kind of thing at `path`. This follows links.
     fn path_kind(&self, path: &Path) -> io::Result<PathKind>;
 
-    /// Opens the redb file at `path`. redb reads the contents of the disk, and not the pages that
-    /// the system has in memory. `has_failed_sync` becomes true when a sync of the file fails.
-    fn database(
-        &self,
-        path: &Path,
-        mode: OpenMode,
-        builder: &Builder,
-        has_failed_sync: &Arc<AtomicBool>,
-    ) -> Result<OpenDatabase, DatabaseError>;
-
-    /// Opens a file of the log.
-    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile>;
+    /// Opens a file. A new file can be read and written only by its owner.
+    fn file(&self, path: &Path, mode: OpenMode) -> io::Result<OpenFile>;
 
     /// Gives a file another name. Fails if the name is taken. The file keeps its former name,
     /// unless the file system has no links.
@@ -55,6 +45,14 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Only an error of that call is a failed sync. If the folder cannot be opened, for example
     /// because the process has too many open files, nothing is lost, and another try may succeed.
     fn open_folder(&self, folder: &Path) -> io::Result<FolderSync>;
+
+    /// Whether an open file is still found under its name. An error says nothing about the file.
+    fn is_in_place(&self, path: &Path, open: Identity) -> bool {
+        match self.path_kind(path) {
+            Ok(PathKind::File { identity, .. }) => identity == open,
+            found => found.is_err(),
+        }
+    }
 
     /// Opens a folder and makes the names in it durable, for callers that do not care which of the
     /// two failed.
@@ -83,13 +81,6 @@ pub(crate) struct OpenDatabase {
     pub(crate) identity: Identity,
 }
 
-/// An open file of the log.
-#[derive(Debug)]
-pub(crate) struct LogFile {
-    pub(crate) file: Box<dyn StorageBackend>,
-    pub(crate) identity: Identity,
-}
-
 /// The device and the number of a file. No other file has the same pair while the file is open.
 /// `None` on systems where files have no numbers.
 pub(crate) type Identity = Option<(u64, u64)>;
@@ -113,11 +104,10 @@ impl PathKind {
     const DEVICE: PathKind = PathKind::Other("a pipe, a socket or a device");
 }
 
-/// An open file, before redb uses it.
-#[derive(Debug)]
-pub(crate) struct OpenFile<F, C> {
-    pub(crate) file: F,
-    pub(crate) cache: C,
+/// An open file: of the log, or before redb uses it.
+pub(crate) struct OpenFile {
+    pub(crate) file: Box<dyn StorageBackend>,
+    pub(crate) cache: Box<dyn PageCache>,
     pub(crate) identity: Identity,
 }
 
@@ -128,22 +118,18 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
     path.parent().filter(named).unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Opens a redb file of any file system.
-pub(crate) fn open<F: StorageBackend, C: PageCache>(
-    OpenFile { file, cache, identity }: OpenFile<F, C>,
+/// Opens a redb file. redb reads the contents of the disk, and not the pages that the system has in
+/// memory. `has_failed_sync` becomes true when a sync of the file fails.
+pub(crate) fn database(
+    OpenFile { file, cache, identity }: OpenFile,
     mode: OpenMode,
     builder: &Builder,
     has_failed_sync: &Arc<AtomicBool>,
 ) -> Result<OpenDatabase, DatabaseError> {
-    let has_failed_sync = Arc::clone(has_failed_sync);
-    let database = match mode {
-        OpenMode::Existing | OpenMode::New => {
-            builder.create_with_backend(MonitoredFile::new(file, cache, has_failed_sync))?
-        }
-        OpenMode::ReadOnly => {
-            let file = ReadOnlyFile::new(file);
-            builder.create_with_backend(MonitoredFile::new(file, cache, has_failed_sync))?
-        }
+    let file = match mode {
+        OpenMode::Existing | OpenMode::New => file,
+        OpenMode::ReadOnly => Box::new(ReadOnlyFile::new(file)),
     };
-    Ok(OpenDatabase { database, identity })
+    let file = MonitoredFile::new(file, cache, Arc::clone(has_failed_sync));
+    Ok(OpenDatabase { database: builder.create_with_backend(file)?, identity })
 }

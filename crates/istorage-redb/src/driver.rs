@@ -18,9 +18,10 @@ use crate::{
     file::StorageFile,
     layout::{Keyspace, KeyspaceChange},
     log::LogSizes,
-    read::ReadJob,
+    read,
     request::WriteJob,
     storage::RedbStorage,
+    view::RowView,
 };
 
 /// Keyspaces in one redb file, for one node.
@@ -181,9 +182,7 @@ impl StorageDriver for RedbDriver {
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
-        let asked = Arc::clone(&keyspace);
-        let exists = self.engine.ask_reader(|reply| ReadJob::Exists { keyspace: asked, reply });
-        if !self.bounded(deadline, exists).await? {
+        if !self.bounded(deadline, self.engine.read(&keyspace, read::exists)).await? {
             return Ok(None);
         }
         let storage = Arc::new(RedbStorage::new(Arc::clone(&self.engine), keyspace));
@@ -199,15 +198,14 @@ impl StorageDriver for RedbDriver {
         let begun = self.engine.ask_writer(|place, reply| WriteJob::Backup { place, reply });
         let run = self.bounded(until, begun).await?;
         let engine = Arc::clone(&self.engine);
-        let pieces = stream::try_unfold(run, move |run| {
+        let pieces = stream::try_unfold(run, move |mut run| {
             let engine = Arc::clone(&engine);
             async move {
                 if engine.clock().now() >= until {
                     return Err(Error::unavailable("the backup was not read in time"));
                 }
-                let read = engine.ask_reader(|reply| ReadJob::BackupPiece { run, reply });
-                let (run, piece) = read.await?;
-                Ok(piece.map(|piece| (piece, run)))
+                let read = |_: &mut RowView| Ok(run.piece()?.map(|piece| (piece, run)));
+                engine.ask_reader(read).await
             }
         });
         Ok(Some(pieces.boxed()))

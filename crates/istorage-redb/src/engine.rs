@@ -5,7 +5,6 @@
 //! left. If a thread panics, both queues end at once.
 
 use std::{
-    collections::HashSet,
     fmt,
     sync::{
         Arc, Mutex,
@@ -22,19 +21,19 @@ use istorage::{AtomicBatch, Error, ErrorKind, KeyspaceName, Outcome, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    background_check::{BackgroundCheck, Findings},
+    background_check::BackgroundCheck,
     desk::Desk,
     errors::FileFailure,
-    file::{OpenedFile, StorageFile},
+    file::{Contents, OpenedFile, StorageFile},
     filer::FilerThread,
     layout::Keyspace,
-    log::WriteLog,
     queue::{MOST_JOBS, QueuePlace, QueuePlaces},
-    read::{ReadJob, ReaderThread},
+    read::{self, ReadJob, ReaderThread},
     request::{WriteJob, WriteRequest},
     shared::{EngineMeters, Shared},
     tables::Tables,
     time::{Moment, SteadyTime},
+    view::RowView,
     write::WriterThread,
 };
 
@@ -125,12 +124,11 @@ impl RedbEngine {
             })?);
         }
         let (checking, stop) = mpsc::sync_channel(0);
-        let damaged = metrics::counter!("istorage_redb_damaged_rows_total");
+        let meter = metrics::counter!("istorage_redb_damaged_rows_total");
         if !to_check.is_empty() {
-            let findings = Findings::new(damaged);
-            let check = BackgroundCheck { file, keyspaces: to_check, stop, findings };
+            let check = BackgroundCheck { file, stop, meter, rows: 0, damaged: 0 };
             threads.push(spawn("redb-check", guard(), move || {
-                check.run();
+                check.run(to_check);
                 drop(readers_alive);
             })?);
         }
@@ -204,13 +202,24 @@ impl RedbEngine {
         answer.await.unwrap_or_else(lost)
     }
 
-    /// Gives the readers a job and waits for the answer.
-    pub(crate) async fn ask_reader<T>(
+    /// Reads rows of a keyspace, once more if the file is unavailable.
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
-        job: impl FnOnce(oneshot::Sender<Result<T>>) -> ReadJob,
+        keyspace: &Arc<Keyspace>,
+        read: impl Fn(&mut RowView, &Keyspace) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let keyspace = Arc::clone(keyspace);
+        self.ask_reader(move |view| view.again(&keyspace, |view| read(view, &keyspace))).await
+    }
+
+    /// Runs a read on the threads of the readers.
+    pub(crate) async fn ask_reader<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut RowView) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.reads.send(job(reply)).await.map_err(|_| self.ended())?;
+        let job: ReadJob = Box::new(move |view, is_last| read::answer(view, is_last, reply, read));
+        self.reads.send(job).await.map_err(|_| self.ended())?;
         answer.await.unwrap_or_else(|_| Err(stopped().into()))
     }
 
@@ -292,11 +301,10 @@ impl Opener {
             shared.time.raise(seen);
         }
         let segment = contents.log.map_or(0, |state| state.position.segment);
-        let is_unsettled = log.as_ref().map(WriteLog::unsettled).unwrap_or_default();
-        let tables = Arc::new(Tables::new(segment, is_unsettled));
-        let keyspaces: HashSet<_> = contents.keyspaces.keys().cloned().collect();
+        let tables = Arc::new(Tables::new(segment));
+        let Contents { keyspaces, log: state, .. } = contents;
         let to_check = if is_to_check { keyspaces.iter().cloned().collect() } else { Vec::new() };
-        let filer = FilerThread::new(shared.clone(), Arc::clone(&tables), contents, keeps_index);
+        let filer = FilerThread::new(shared.clone(), Arc::clone(&tables), state, keeps_index);
         let writer = WriterThread::new(shared, Arc::clone(&tables), jobs, log, keyspaces);
         Ok(Opened { tables, to_check, writer, filer })
     }
@@ -379,8 +387,8 @@ mod tests {
         };
         let keyspace = Arc::new(Keyspace::new(KeyspaceName::new("tests").unwrap()));
         let (reply, read) = oneshot::channel();
-        let exists = ReadJob::Exists { keyspace: Arc::clone(&keyspace), reply };
-        reads.send(exists).await.unwrap();
+        let job: ReadJob = Box::new(|view, is_last| read::answer(view, is_last, reply, |_| Ok(())));
+        reads.send(job).await.unwrap();
         let (reply, write) = oneshot::channel();
         let place = write_places.of_other().await.unwrap();
         let change = KeyspaceChange::Make(keyspace);

@@ -9,10 +9,15 @@ use istorage::{Error, KeyspaceName};
 use redb::{DatabaseError, StorageError};
 
 pub(crate) use self::{
-    file_failure::{FileFailure, RESTORE},
-    page_error::{PageError, UnreadablePage, catch_page_error},
+    file_failure::{FileFailure, RESTORE, describe_io},
+    page_error::{PageError, catch_page_error},
 };
 use crate::layout::{FORMAT, WITHOUT_LOG};
+
+/// Runs a part of a transaction. If redb panics, it leaves an unfinished state.
+pub(crate) fn catch<T>(run: impl FnOnce() -> Result<T, FileFailure>) -> Result<T, FileFailure> {
+    catch_page_error(run).unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error)))
+}
 
 /// The error for a file that could not be opened.
 pub(crate) fn open_error(path: &Path, error: DatabaseError) -> Error {

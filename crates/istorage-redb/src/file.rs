@@ -8,7 +8,6 @@ mod contents;
 mod create;
 
 use std::{
-    cell::Cell,
     fmt,
     path::Path,
     sync::{
@@ -19,15 +18,15 @@ use std::{
 
 use base::locks::{read, write};
 use istorage::{Error, ErrorKind, KeyspaceName, Result};
-use redb::{Builder, Database, ReadTransaction, ReadableDatabase, WriteTransaction};
+use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, WriteTransaction};
 use tokio::sync::watch;
 
 pub(crate) use self::contents::Contents;
 use crate::{
     RedbConfig,
-    disk::{Disk, OpenDatabase, OpenMode, PathKind, folder_of},
+    disk::{self, Disk, OpenDatabase, OpenMode, PathKind, folder_of},
     errors::{self, FileFailure},
-    filing::{self, FilingOptions, FilingTransaction},
+    filing::{self, FilingTransaction},
     log::{LogFiles, LogNeed, LogSizes, LogState, LogTail, WriteLog, refuse_foreign},
     mem_table::MemTable,
     time::Moment,
@@ -57,12 +56,6 @@ pub(crate) struct OpenedFile {
     pub(crate) is_to_check: bool,
     /// Whether the index of the rows that expire is kept up: not if it is damaged.
     pub(crate) keeps_index: bool,
-}
-
-impl fmt::Debug for StorageFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StorageFile").field(&self.config.path).finish()
-    }
 }
 
 impl StorageFile {
@@ -146,7 +139,7 @@ impl StorageFile {
         };
         let tail = LogTail::read(&self.log, state)?;
         // redb would make a missing table.
-        let is_unknown = |(name, _): (&KeyspaceName, _)| !contents.keyspaces.contains_key(name);
+        let is_unknown = |(name, _): (&KeyspaceName, _)| !contents.keyspaces.contains(name);
         if tail.rows.keyspaces().any(is_unknown) {
             return Err(errors::other_log(self.log.path(state.position.segment)));
         }
@@ -159,10 +152,8 @@ impl StorageFile {
         let mut keeps_index = true;
         loop {
             let (open, contents) = self.load(OpenMode::Existing)?;
-            let is_at_index = Cell::new(false);
             let taken = errors::catch_page_error(|| {
-                let rows = FilingOptions { is_at_index: &is_at_index, keeps_index };
-                let log = self.take_up(&open.database, &contents, unique, &rows)?;
+                let log = self.take_up(&open.database, &contents, unique, keeps_index)?;
                 Ok((Contents::read(&open.database, self.path())?, log))
             });
             let error = match taken {
@@ -171,7 +162,7 @@ impl StorageFile {
                 Err(page) => errors::unusable_file(self.path(), &page),
             };
             abandon(Some(open));
-            if !(keeps_index && is_at_index.get() && error.kind() == ErrorKind::Corrupt) {
+            if !(keeps_index && error.kind() == ErrorKind::Corrupt) {
                 return Err(error);
             }
             // The rows do not need the index.
@@ -187,13 +178,13 @@ impl StorageFile {
         database: &Database,
         contents: &Contents,
         unique: u64,
-        options: &FilingOptions<'_>,
+        keeps_index: bool,
     ) -> Result<WriteLog> {
         let mut tail = self.tail(contents)?.unwrap_or_else(|| LogTail::new(unique));
         let time = contents.time.max(tail.time).unwrap_or(Moment(0));
         let commit = |rows: &MemTable, position, need| {
             let txn = database.begin_write()?;
-            FilingTransaction::new(&txn, options).write(rows)?;
+            FilingTransaction { txn: &txn, keeps_index }.write(rows)?;
             filing::commit(txn, LogState { position, need }, time)
         };
         let named = contents.log.map_or(0, |state| state.position.segment);
@@ -214,9 +205,7 @@ impl StorageFile {
         let replayed = errors::catch_page_error(|| {
             let Some(tail) = self.tail(&contents)? else { return Ok(contents) };
             let txn = open.database.begin_write().map_err(FileFailure::from)?;
-            let (is_at_index, keeps_index) = (&Cell::new(false), false);
-            FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index })
-                .write(&tail.rows)?;
+            FilingTransaction { txn: &txn, keeps_index: false }.write(&tail.rows)?;
             let state = LogState { position: tail.last, need: LogNeed::Needed };
             filing::commit(txn, state, contents.time.max(tail.time).unwrap_or(Moment(0)))?;
             Contents::read(&open.database, self.path())
@@ -265,12 +254,17 @@ impl StorageFile {
         let path = self.path();
         self.path_kind()?;
         let loaded = errors::catch_page_error(|| {
-            let open = self.disk.database(path, mode, &self.builder(), &self.has_failed_sync);
-            let open = open.map_err(|error| errors::open_error(path, error))?;
+            let open = self.database(path, mode)?;
             let contents = Contents::read(&open.database, path)?;
             Ok((open, contents))
         });
         loaded.unwrap_or_else(|page_error| Err(errors::unusable_file(path, &page_error)))
+    }
+
+    fn database(&self, path: &Path, mode: OpenMode) -> Result<OpenDatabase> {
+        let open = self.disk.file(path, mode).map_err(DatabaseError::from);
+        open.and_then(|open| disk::database(open, mode, &self.builder(), &self.has_failed_sync))
+            .map_err(|error| errors::open_error(path, error))
     }
 
     fn builder(&self) -> Builder {
@@ -342,18 +336,16 @@ impl StorageFile {
         self.has_failed_sync.load(Ordering::Acquire)
     }
 
-    /// Whether the open file is no longer found under its name.
-    pub(crate) fn is_missing(&self) -> bool {
-        read(&self.open).as_ref().is_some_and(|open| !self.is_in_place(open))
+    /// Whether nobody knows which rows the log has.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.log.is_unsettled.load(Ordering::Acquire)
     }
 
-    fn is_in_place(&self, open: &OpenDatabase) -> bool {
-        match self.disk.path_kind(self.path()) {
-            Ok(PathKind::File { identity, .. }) => identity == open.identity,
-            Ok(_) => false,
-            // An error says nothing about the file.
-            Err(_) => true,
-        }
+    /// Whether the open file is no longer found under its name.
+    pub(crate) fn is_missing(&self) -> bool {
+        read(&self.open)
+            .as_ref()
+            .is_some_and(|open| !self.disk.is_in_place(self.path(), open.identity))
     }
 
     /// Begins a snapshot of the file.
@@ -369,7 +361,7 @@ impl StorageFile {
     }
 
     fn check_place_of(&self, open: &OpenDatabase) -> std::result::Result<(), FileFailure> {
-        if !self.is_in_place(open) {
+        if !self.disk.is_in_place(self.path(), open.identity) {
             let message = format!(
                 "the storage file {} was removed or replaced while it is open: nothing is written until it is back",
                 self.path().display()

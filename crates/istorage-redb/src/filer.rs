@@ -7,11 +7,10 @@
 //! opened again, and tells which: it names its place in the log. The tables in memory still have
 //! all rows, so nothing is repeated from the log.
 
-use std::{cell::Cell, collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use base::with_causes;
 use clock::Instant;
-use istorage::KeyspaceName;
 use redb::WriteTransaction;
 
 use crate::{
@@ -19,12 +18,11 @@ use crate::{
     desk::{Also, FilerWork, Filing},
     errors::{self, FileFailure},
     file::Contents,
-    filing::{self, FilingOptions, FilingTransaction},
-    layout::{Keyspace, KeyspaceChange},
+    filing::{self, FilingTransaction},
+    layout::Keyspace,
     log::LogState,
     shared::Shared,
     tables::Tables,
-    time::Moment,
 };
 
 /// The largest number of expired rows that one transaction removes, unless it writes more rows:
@@ -32,7 +30,6 @@ use crate::{
 const PURGE: usize = 4_096;
 
 /// The state of the filer's thread.
-#[derive(Debug)]
 pub(crate) struct FilerThread {
     shared: Shared,
     tables: Arc<Tables>,
@@ -44,8 +41,6 @@ pub(crate) struct FilerThread {
     is_unknown: bool,
     /// Why the file could not be opened again, as the node log has it.
     not_opened: Option<String>,
-    /// Every keyspace, and when its first row expires.
-    keyspaces: HashMap<KeyspaceName, Option<Moment>>,
     /// Whether expired rows are removed: not if the index of them is damaged, or the file is only
     /// read.
     keeps_index: bool,
@@ -58,17 +53,16 @@ impl FilerThread {
     pub(crate) fn new(
         shared: Shared,
         tables: Arc<Tables>,
-        contents: Contents,
+        state: Option<LogState>,
         keeps_index: bool,
     ) -> FilerThread {
         FilerThread {
             shared,
             tables,
-            state: contents.log,
+            state,
             next: None,
             is_unknown: false,
             not_opened: None,
-            keyspaces: contents.keyspaces,
             keeps_index,
             failing: None,
         }
@@ -119,85 +113,70 @@ impl FilerThread {
         if !self.shared.file.is_open() {
             self.reopen();
         }
-        let is_at_index = Cell::new(false);
-        let tried = self.catch(|filer| filer.commit(filing, &is_at_index));
+        let tried = errors::catch(|| self.commit(filing));
         match tried {
-            Err(failure) if failure.is_damage() && is_at_index.get() && self.keeps_index => {
-                self.give_up_index(&failure);
-                self.catch(|filer| filer.commit(filing, &is_at_index))
+            Err(failure) if failure.is_damage() && self.keeps_index => {
+                self.without_index(&failure, |filer| filer.commit(filing))
             }
             tried => tried,
         }
     }
 
-    /// Runs a part of a transaction. If redb panics, it leaves an unfinished state.
-    fn catch(
+    /// Tries again without the index of the rows that expire. If that succeeds, only the index was
+    /// damaged, and it is not used any more: a filing must not fail because of rows that it does not
+    /// write. Readers do not see expired rows, whether the file has them or not.
+    fn without_index(
         &mut self,
+        damage: &FileFailure,
         run: impl FnOnce(&mut FilerThread) -> Result<(), FileFailure>,
     ) -> Result<(), FileFailure> {
-        errors::catch_page_error(|| run(self))
-            .unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error)))
+        self.keeps_index = false;
+        self.reopen();
+        let tried = errors::catch(|| run(self));
+        self.keeps_index = tried.is_err();
+        if tried.is_ok() {
+            let file = self.shared.file.path().display();
+            tracing::error!(%file, error = %damage, "expired rows are no longer removed from the storage file");
+        }
+        tried
     }
 
-    fn commit(&mut self, filing: &Filing, is_at_index: &Cell<bool>) -> Result<(), FileFailure> {
+    fn commit(&mut self, filing: &Filing) -> Result<(), FileFailure> {
         let txn = self.shared.file.begin_write()?;
-        let keeps_index = self.keeps_index;
-        let rows = FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index });
+        let rows = FilingTransaction { txn: &txn, keeps_index: self.keeps_index };
         rows.write(&filing.rows)?;
-        let changed = filing.rows.keyspaces().map(|(name, _)| Keyspace::new(name.clone()));
-        let portion = PURGE.max(filing.rows.len());
-        let next = self.purge_in(&rows, changed.collect(), portion)?;
+        if self.keeps_index {
+            self.remove_expired(&rows, self.due()?, PURGE.max(filing.rows.len()))?;
+        }
         if let Also::Change(change) = &filing.also {
             rows.change(change)?;
         }
-        self.end(txn, filing.state, next)?;
+        self.end(txn, filing.state)?;
         // A file that lost its name meanwhile may be replaced by one without these rows.
         self.shared.file.check_in_place().map_err(FileFailure::with_unknown_outcome)
     }
 
-    /// Removes expired rows. Returns when the first row of each changed keyspace expires.
-    fn purge_in(
+    /// The keyspaces of the file with rows that have expired.
+    fn due(&self) -> Result<Vec<Keyspace>, FileFailure> {
+        filing::due(&self.shared.file.begin_read()?, self.shared.time.now())
+    }
+
+    fn remove_expired(
         &self,
         rows: &FilingTransaction<'_>,
-        mut changed: Vec<Keyspace>,
-        mut portion: usize,
-    ) -> Result<Vec<(KeyspaceName, Option<Moment>)>, FileFailure> {
-        if !self.keeps_index {
-            return Ok(Vec::new());
-        }
-        let now = self.shared.time.now();
-        for name in self.due(now) {
-            if changed.iter().all(|keyspace| keyspace.name != *name) {
-                changed.push(Keyspace::new(name.clone()));
-            }
-        }
-        let mut next = Vec::new();
-        for keyspace in changed {
-            portion -= rows.purge(&keyspace, now, portion)?;
-            let first = rows.first_expiry(&keyspace)?;
-            next.push((keyspace.name, first));
-        }
-        Ok(next)
-    }
-
-    /// The keyspaces with rows that have expired.
-    fn due(&self, now: Moment) -> impl Iterator<Item = &KeyspaceName> {
-        let keyspaces = self.keyspaces.iter();
-        keyspaces
-            .filter(move |(_, next)| next.is_some_and(|at| at <= now))
-            .map(|(keyspace, _)| keyspace)
-    }
-
-    fn end(
-        &mut self,
-        txn: WriteTransaction,
-        state: LogState,
-        next: Vec<(KeyspaceName, Option<Moment>)>,
+        due: Vec<Keyspace>,
+        mut most: usize,
     ) -> Result<(), FileFailure> {
+        for keyspace in due {
+            most -= rows.purge(&keyspace, self.shared.time.now(), most)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, txn: WriteTransaction, state: LogState) -> Result<(), FileFailure> {
         self.shared.file.check_in_place()?;
         filing::commit(txn, state, self.shared.time.now())?;
         self.state = Some(state);
-        self.keyspaces.extend(next);
         Ok(())
     }
 
@@ -214,17 +193,8 @@ impl FilerThread {
     fn note_commit(&mut self, filing: Filing, took: Duration) {
         self.is_unknown = false;
         self.note_success();
-        match filing.also {
-            Also::Change(KeyspaceChange::Make(keyspace)) => {
-                self.keyspaces.insert(keyspace.name.clone(), None);
-            }
-            Also::Change(KeyspaceChange::Drop(keyspace)) => {
-                self.keyspaces.remove(&keyspace.name);
-            }
-            Also::Backup(reply) => {
-                drop(reply.send(BackupRun::begin(&self.shared.file, self.shared.time.now())));
-            }
-            Also::Nothing => {}
+        if let Also::Backup(reply) = filing.also {
+            drop(reply.send(BackupRun::begin(&self.shared.file, self.shared.time.now())));
         }
         // Freeing the rows takes long, so they are kept until the writer may go on.
         let filed = self.tables.unlink();
@@ -235,45 +205,33 @@ impl FilerThread {
     /// Removes expired rows in transactions of their own, until none is left or a filing waits.
     /// After a failure the rest waits for the next pause: on a full disk each try would fail, too.
     fn purge(&mut self) {
-        while self.keeps_index
-            && self.shared.file.is_open()
-            && self.due(self.shared.time.now()).next().is_some()
-            && !self.shared.desk.has_work()
-        {
-            let is_at_index = Cell::new(false);
-            match self.purge_once(&is_at_index) {
-                Ok(()) => self.note_success(),
-                Err(failure) if failure.is_damage() && is_at_index.get() => {
-                    self.give_up_index(&failure);
+        while self.keeps_index && self.shared.file.is_open() && !self.shared.desk.has_work() {
+            match errors::catch(|| self.purge_once()) {
+                Ok(true) => self.note_success(),
+                Ok(false) => return,
+                Err(failure) if failure.is_damage() => {
+                    drop(self.without_index(&failure, |_| Ok(())));
                 }
                 Err(failure) => return self.recover(&failure),
             }
         }
     }
 
-    fn purge_once(&mut self, is_at_index: &Cell<bool>) -> Result<(), FileFailure> {
-        let Some(state) = self.state else { return Ok(()) };
-        self.catch(|filer| {
-            let txn = filer.shared.file.begin_write()?;
-            let options = FilingOptions { is_at_index, keeps_index: true };
-            let rows = FilingTransaction::new(&txn, &options);
-            let next = filer.purge_in(&rows, Vec::new(), PURGE)?;
-            filer.end(txn, state, next)
-        })
-    }
-
-    /// Stops removing expired rows. Readers do not see expired rows, whether the file has them or
-    /// not.
-    fn give_up_index(&mut self, failure: &FileFailure) {
-        let file = self.shared.file.path().display();
-        tracing::error!(%file, error = %failure, "expired rows are no longer removed from the storage file");
-        self.keeps_index = false;
-        self.reopen();
+    /// Returns whether there was a row to remove.
+    fn purge_once(&mut self) -> Result<bool, FileFailure> {
+        let (Some(state), due) = (self.state, self.due()?) else { return Ok(false) };
+        if due.is_empty() {
+            return Ok(false);
+        }
+        let txn = self.shared.file.begin_write()?;
+        self.remove_expired(&FilingTransaction { txn: &txn, keeps_index: true }, due, PURGE)?;
+        self.end(txn, state)?;
+        Ok(true)
     }
 
     /// Opens the file again if a transaction cannot begin.
     fn check(&mut self) {
-        let checked = self.catch(|filer| Ok(filer.shared.file.begin_write()?.abort()?));
+        let checked = errors::catch(|| Ok(self.shared.file.begin_write()?.abort()?));
         if let Err(failure) = checked {
             self.recover(&failure);
         }
@@ -305,8 +263,7 @@ impl FilerThread {
         };
         match self.shared.file.reopen(is_known) {
             Ok(contents) => {
-                (self.state, self.keyspaces) = (contents.log, contents.keyspaces);
-                (self.is_unknown, self.not_opened) = (false, None);
+                (self.state, self.is_unknown, self.not_opened) = (contents.log, false, None);
             }
             Err(error) if self.shared.file.has_failed_sync() => self.fail_driver(&error),
             Err(error) => {

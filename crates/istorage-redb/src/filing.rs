@@ -4,10 +4,10 @@
 //! its moment of expiry, unless the index is damaged. The row that is replaced tells which entry to
 //! remove, so the index is kept here only.
 
-use std::{cell::Cell, collections::btree_map, iter::Peekable, ops::Bound, time::Duration};
+use std::{collections::btree_map, iter::Peekable, ops::Bound, time::Duration};
 
 use bytes::Bytes;
-use redb::{CursorError, ReadableTable, Table, WriteTransaction};
+use redb::{CursorError, ReadTransaction, ReadableTable, Table, TableHandle, WriteTransaction};
 
 use crate::{
     errors::{self, FileFailure},
@@ -20,21 +20,11 @@ use crate::{
     time::Moment,
 };
 
-/// How a transaction treats the indexes of the rows that expire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FilingOptions<'t> {
-    /// Set while the transaction is at work on an index, or removes expired rows. If redb then
-    /// meets a damaged page, the index is given up, and rows are filed without it: a filing must
-    /// not fail because of rows that it does not write.
-    pub(crate) is_at_index: &'t Cell<bool>,
-    /// Whether the indexes are kept up.
-    pub(crate) keeps_index: bool,
-}
-
 /// A durable transaction on the storage file.
 pub(crate) struct FilingTransaction<'t> {
-    txn: &'t WriteTransaction,
-    options: FilingOptions<'t>,
+    pub(crate) txn: &'t WriteTransaction,
+    /// Whether the indexes of the rows that expire are kept up.
+    pub(crate) keeps_index: bool,
 }
 
 /// How many rows must follow a new row in its partition, so that a search for their place is worth
@@ -43,11 +33,22 @@ const RUN: usize = 4;
 
 type ExpiryTable<'t> = Table<'t, &'static [u8], ()>;
 
-impl<'t> FilingTransaction<'t> {
-    pub(crate) fn new(txn: &'t WriteTransaction, options: &FilingOptions<'t>) -> Self {
-        FilingTransaction { txn, options: *options }
+/// The keyspaces of a snapshot with rows that have expired.
+pub(crate) fn due(snapshot: &ReadTransaction, now: Moment) -> Result<Vec<Keyspace>, FileFailure> {
+    let mut due = Vec::new();
+    for table in snapshot.list_tables()? {
+        let Some(Ok(keyspace)) = Keyspace::of_table(table.name()) else { continue };
+        let index = snapshot.open_table(keyspace.expiry())?;
+        let Some((first, _)) = index.first()? else { continue };
+        let (at, _) = layout::parse_expiry_key(first.value()).map_err(FileFailure::damaged)?;
+        if at <= now {
+            due.push(keyspace);
+        }
     }
+    Ok(due)
+}
 
+impl<'t> FilingTransaction<'t> {
     /// Writes all rows of a table. Its keyspaces must exist: redb would make a missing one.
     pub(crate) fn write(&self, rows: &MemTable) -> Result<(), FileFailure> {
         for (name, rows) in rows.keyspaces() {
@@ -79,7 +80,6 @@ impl<'t> FilingTransaction<'t> {
         now: Moment,
         limit: usize,
     ) -> Result<usize, FileFailure> {
-        self.options.is_at_index.set(true);
         let mut index = self.txn.open_table(keyspace.expiry())?;
         let due: Vec<Vec<u8>> = {
             let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
@@ -97,21 +97,7 @@ impl<'t> FilingTransaction<'t> {
             }
             index.remove(&entry[..])?;
         }
-        self.options.is_at_index.set(false);
         Ok(due.len())
-    }
-
-    /// When the first row of a keyspace expires.
-    pub(crate) fn first_expiry(&self, keyspace: &Keyspace) -> Result<Option<Moment>, FileFailure> {
-        self.options.is_at_index.set(true);
-        let index: ExpiryTable<'_> = self.txn.open_table(keyspace.expiry())?;
-        let first = match index.first()? {
-            Some((key, _)) => layout::parse_expiry_key(key.value()).map(|(at, _)| Some(at)),
-            None => Ok(None),
-        };
-        let first = first.map_err(FileFailure::damaged)?;
-        self.options.is_at_index.set(false);
-        Ok(first)
     }
 
     /// Makes or drops a keyspace.
@@ -152,8 +138,7 @@ fn write_run(
         match gap.insert_before(&key[..], &bytes[..]) {
             Ok(()) => index.change(key, None, row)?,
             Err(CursorError::UnorderedKey) => break,
-            Err(CursorError::Storage(error)) => return Err(error.into()),
-            Err(error) => return Err(FileFailure::unavailable(error.into())),
+            Err(error) => return Err(error.into()),
         }
         rows.next();
     }
@@ -176,12 +161,10 @@ impl IndexOfFiling<'_, '_> {
         old: Option<Moment>,
         row: &MemRow,
     ) -> Result<(), FileFailure> {
-        let FilingOptions { is_at_index, keeps_index } = self.filing.options;
         let new = row.as_ref().and_then(|row| expiry_of(key, row));
-        if old == new || !keeps_index {
+        if old == new || !self.filing.keeps_index {
             return Ok(());
         }
-        is_at_index.set(true);
         let index = match &mut self.table {
             Some(index) => index,
             closed => closed.insert(self.filing.txn.open_table(self.keyspace.expiry())?),
@@ -192,7 +175,6 @@ impl IndexOfFiling<'_, '_> {
         if let Some(at) = new {
             index.insert(&layout::expiry_key(at, key)[..], ())?;
         }
-        is_at_index.set(false);
         Ok(())
     }
 }
@@ -223,11 +205,7 @@ pub(crate) fn commit(
     }
     txn.set_quick_repair(true);
     // redb may meet a damaged page after the commit is on the disk.
-    let committed = errors::catch_page_error(|| txn.commit());
-    committed.map_or_else(
-        |page_error| Err(FileFailure::damaged(page_error).with_unknown_outcome()),
-        |done| done.map_err(|error| FileFailure::outcome_unknown(error.into())),
-    )
+    errors::catch(|| Ok(txn.commit()?)).map_err(FileFailure::with_unknown_outcome)
 }
 
 #[cfg(test)]
@@ -258,10 +236,8 @@ mod tests {
         keeps_index: bool,
         change: impl FnOnce(&FilingTransaction<'_>) -> T,
     ) -> T {
-        let (txn, is_at_index) = (database.begin_write().unwrap(), &Cell::new(false));
-        let changed =
-            change(&FilingTransaction::new(&txn, &FilingOptions { is_at_index, keeps_index }));
-        assert!(!is_at_index.get(), "it left the index");
+        let txn = database.begin_write().unwrap();
+        let changed = change(&FilingTransaction { txn: &txn, keeps_index });
         txn.commit().unwrap();
         changed
     }
@@ -332,18 +308,19 @@ mod tests {
         let rows = [row("due", Some(5), "1"), row("later", Some(6), "1"), row("never", None, "1")];
         change(&database, true, |filing| filing.write(&table(rows)).unwrap());
         let purged = |now, limit| {
-            change(&database, true, |filing| {
-                let removed = filing.purge(&keyspace(), Moment(now), limit).unwrap();
-                (removed, filing.first_expiry(&keyspace()).unwrap())
-            })
+            change(&database, true, |filing| filing.purge(&keyspace(), Moment(now), limit).unwrap())
         };
-        assert_eq!(purged(4, 9), (0, Some(Moment(5))));
-        assert_eq!(purged(5, 0), (0, Some(Moment(5))), "no more than the limit");
-        assert_eq!(purged(5, 9), (1, Some(Moment(6))));
+        let is_due = |now| {
+            let due = due(&database.begin_read().unwrap(), Moment(now)).unwrap();
+            !due.is_empty()
+        };
+        assert_eq!((purged(4, 9), is_due(4)), (0, false));
+        assert_eq!((purged(5, 0), is_due(5)), (0, true), "no more than the limit");
+        assert_eq!((purged(5, 9), is_due(5), is_due(6)), (1, false, true));
         let renewed = table([row("later", Some(9), "2")]);
         change(&database, true, |filing| filing.write(&renewed).unwrap());
-        assert_eq!(purged(8, 9), (0, Some(Moment(9))));
-        assert_eq!(purged(9, 9), (1, None));
+        assert_eq!((purged(8, 9), is_due(8)), (0, false));
+        assert_eq!((purged(9, 9), is_due(9)), (1, false));
         let left = database.begin_read().unwrap().open_table(keyspace().rows()).unwrap();
         assert!(left.get(&b"never"[..]).unwrap().is_some());
         assert!(left.get(&b"due"[..]).unwrap().is_none());

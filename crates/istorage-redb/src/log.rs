@@ -37,36 +37,60 @@ pub(crate) use self::{
     position::{LogNeed, LogPosition, LogState},
     tail::{LogTail, refuse_foreign},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{io, sync::atomic::Ordering};
+
+use self::frame::SECTOR;
+use crate::{
+    disk::{OpenFile, OpenMode, PathKind, folder_of},
+    errors::FileFailure,
 };
 
-use self::files::SegmentFile;
-use crate::errors::FileFailure;
-
 /// The log of an open file, for the one writer.
-#[derive(Debug)]
 pub(crate) struct WriteLog {
     files: LogFiles,
-    segment: SegmentFile,
+    segment: OpenFile,
+    /// For how many bytes of the segment the disk has space.
+    space: u64,
     position: LogPosition,
-    /// Whether the place after the last frame may have a frame that was not acknowledged.
-    is_unsettled: Arc<AtomicBool>,
 }
 
 impl WriteLog {
-    /// Begins the segment after `last`.
+    /// Begins the segment after `last` with its header. The header and the name of its file are on
+    /// the disk afterwards.
     pub(crate) fn begin(files: LogFiles, last: &LogPosition) -> Result<WriteLog, FileFailure> {
-        let (segment, position) = files.begin_segment(last)?;
-        Ok(WriteLog { files, segment, position, is_unsettled: Arc::default() })
+        let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
+        let begin = || {
+            let path = files.path(start.segment);
+            let mode = match files.disk.path_kind(path)? {
+                PathKind::Absent => OpenMode::New,
+                _ => OpenMode::Existing,
+            };
+            let segment = files.disk.file(path, mode)?;
+            // A large batch has made the file longer than it need be.
+            let LogSizes { segment: size, growth } = files.sizes();
+            let (len, most) = (segment.file.len()?, (size as u64 * 3).next_multiple_of(growth));
+            if len > most {
+                segment.file.set_len(most)?;
+            }
+            let (space, files) = (len.min(most), files.clone());
+            let mut log = WriteLog { files, segment, space, position: start };
+            let (position, header) = frame::empty(&start);
+            log.grow(position.end)?;
+            log.write(&header)?;
+            // An earlier attempt may have made the file and failed before its name was on the disk.
+            // A folder that cannot be opened is no failed sync.
+            let sync_folder = log.files.disk.open_folder(&folder_of(path))?;
+            log.files.noted(sync_folder())?;
+            log.position = position;
+            Ok(log)
+        };
+        begin().map_err(|error| files.failure("begin", start.segment, error))
     }
 
     /// Begins the next segment. The storage file must name the present one.
     pub(crate) fn begin_next(&mut self) -> Result<(), FileFailure> {
         self.settle()?;
-        let (segment, position) = self.files.begin_segment(&self.position)?;
-        (self.segment, self.position) = (segment, position);
+        *self = WriteLog::begin(self.files.clone(), &self.position)?;
         Ok(())
     }
 
@@ -84,9 +108,9 @@ impl WriteLog {
         self.settle()?;
         let (position, frame) = effects.finish(&self.position);
         // A full disk is found here, before anything is written.
-        self.files.allocate(&mut self.segment, &self.position, position.end)?;
-        self.files.write(&self.segment, &self.position, &frame).or_else(|failure| {
-            self.is_unsettled.store(true, Ordering::Release);
+        self.grow(position.end).map_err(|error| self.failure("enlarge", error))?;
+        self.write(&frame).map_err(|error| self.failure("write to", error)).or_else(|failure| {
+            self.files.is_unsettled.store(true, Ordering::Release);
             // What cannot be settled now is unknown.
             self.settle().map_err(|_| failure.clone().with_unknown_outcome())?;
             Err(failure)
@@ -95,26 +119,48 @@ impl WriteLog {
         Ok(())
     }
 
+    /// Grows the segment by zeros, and syncs it then.
+    ///
+    /// If the space were only reserved, each sync that fills it would mark it as used, which costs
+    /// a second write to the disk.
+    fn grow(&mut self, end: u64) -> io::Result<()> {
+        if end <= self.space {
+            return Ok(());
+        }
+        let (file, end) = (&self.segment.file, end.next_multiple_of(self.files.sizes().growth));
+        let zeros = vec![0; (end - self.space) as usize];
+        // The write alone makes the file longer. A length without its zeros would look like space.
+        file.write(self.space, &zeros).inspect_err(|_| drop(file.set_len(self.space)))?;
+        self.space = end;
+        self.files.noted(file.sync_data())
+    }
+
+    /// Writes and syncs bytes after the last frame. After an error a part of them may be there.
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.segment.file.write(self.position.end, bytes)?;
+        self.files.noted(self.segment.file.sync_data())
+    }
+
+    fn failure(&self, what: &str, error: io::Error) -> FileFailure {
+        self.files.failure(what, self.position.segment, error)
+    }
+
     /// Removes the frame whose write failed, if there may be one.
-    pub(crate) fn settle(&mut self) -> Result<(), FileFailure> {
-        if self.is_unsettled() {
-            self.files.erase(&self.segment, &self.position)?;
-            self.is_unsettled.store(false, Ordering::Release);
+    pub(crate) fn settle(&self) -> Result<(), FileFailure> {
+        if self.files.is_unsettled.load(Ordering::Acquire) {
+            let erased = match self.files.has_failed_sync.load(Ordering::Acquire) {
+                true => Err(io::Error::other("a sync has failed")),
+                false => self.write(&[0; SECTOR]),
+            };
+            erased.map_err(|error| self.failure("write to", error))?;
+            self.files.is_unsettled.store(false, Ordering::Release);
         }
         Ok(())
     }
 
-    fn is_unsettled(&self) -> bool {
-        self.is_unsettled.load(Ordering::Acquire)
-    }
-
-    /// Becomes true while nobody knows which rows the log has.
-    pub(crate) fn unsettled(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.is_unsettled)
-    }
-
     /// Whether the present segment is still found under its name.
     pub(crate) fn is_in_place(&self) -> bool {
-        self.files.is_in_place(&self.segment, &self.position)
+        let path = self.files.path(self.position.segment);
+        self.files.disk.is_in_place(path, self.segment.identity)
     }
 }

@@ -73,7 +73,6 @@ pub(crate) struct QueuePlaces {
 }
 
 /// The place of one job. It becomes free when the job is dropped.
-#[derive(Debug)]
 pub(crate) struct QueuePlace {
     pub(crate) is_urgent: bool,
     _permit: OwnedSemaphorePermit,

@@ -13,7 +13,6 @@ use crate::{
 };
 
 /// A job for the writer.
-#[derive(Debug)]
 pub(crate) enum WriteJob {
     Write(WriteRequest),
     Change {
@@ -31,7 +30,6 @@ pub(crate) enum WriteJob {
 }
 
 /// A write, with the channel for its answer.
-#[derive(Debug)]
 pub(crate) struct WriteRequest {
     pub(crate) keyspace: Arc<Keyspace>,
     pub(crate) batch: AtomicBatch,

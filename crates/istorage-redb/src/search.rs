@@ -47,7 +47,6 @@ pub(crate) fn find<'t>(
 
 /// A part of a table in which a search has shown that there are no rows, from `start` on. `end` is
 /// the key of the next row; `None` is the end of the table.
-#[derive(Debug)]
 pub(crate) struct Gap {
     pub(crate) start: Vec<u8>,
     pub(crate) end: Option<Vec<u8>>,

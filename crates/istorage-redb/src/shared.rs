@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::{desk::Desk, errors::FileFailure, file::StorageFile, time::SteadyTime};
 
 /// What the threads that write share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) file: Arc<StorageFile>,
     pub(crate) desk: Arc<Desk>,

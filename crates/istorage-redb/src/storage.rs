@@ -7,16 +7,18 @@ use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRow,
-    ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,
-    Row, RowLimits, RowStream, ServerTime,
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream,
+    FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result, Row, RowLimits,
+    RowStream, ServerTime,
 };
 
 use crate::{
     engine::RedbEngine,
     layout::{Keyspace, row_key},
     queue::BATCH,
-    read::ReadJob,
+    read::{self, page, partitions},
+    time::Moment,
+    view::RowView,
 };
 
 /// The abilities and limits of a redb storage, the same for every file.
@@ -52,32 +54,37 @@ impl RedbStorage {
         let now = self.engine.now();
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(LOOKUPS) {
-            let keys = keys.iter().map(|key| row_key(&key.pkey, &key.ccols)).collect();
-            let keyspace = Arc::clone(&self.keyspace);
-            let found =
-                self.engine.ask_reader(|reply| ReadJob::Rows { keyspace, keys, now, reply });
-            rows.extend(found.await?);
+            let keys: Vec<_> = keys.iter().map(|key| row_key(&key.pkey, &key.ccols)).collect();
+            let read = move |view: &mut RowView, keyspace: &Keyspace| {
+                read::rows(view, keyspace, &keys, now)
+            };
+            rows.extend(self.engine.read(&self.keyspace, read).await?);
         }
         Ok(rows)
     }
 
-    /// Reads the rows of a range, one page per read job.
-    fn pages(
+    /// The items of all pages, from the page at `first` on: one page per read job. `read` returns
+    /// the items of a page, and the place of the next one.
+    fn pages<P: Send + 'static, T: Send + 'static>(
         &self,
-        pkey: Bytes,
-        range: Range,
-    ) -> impl Stream<Item = Result<ExpiringRow>> + Send + 'static {
+        first: P,
+        read: impl Fn(&mut RowView, &Keyspace, &P, Moment) -> Result<(Vec<T>, Option<P>)>
+        + Clone
+        + Send
+        + 'static,
+    ) -> impl Stream<Item = Result<T>> + Send + 'static {
         let (engine, keyspace) = (Arc::clone(&self.engine), Arc::clone(&self.keyspace));
-        stream::try_unfold(Some(range), move |range| {
-            let (engine, keyspace, pkey) =
-                (Arc::clone(&engine), Arc::clone(&keyspace), pkey.clone());
+        stream::try_unfold(Some(first), move |place| {
+            let (engine, keyspace, read) =
+                (Arc::clone(&engine), Arc::clone(&keyspace), read.clone());
             async move {
-                let Some(range) = range else { return Ok(None) };
+                let Some(place) = place else { return Ok(None) };
                 let now = engine.now();
-                let page =
-                    engine.ask_reader(|reply| ReadJob::Page { keyspace, pkey, range, now, reply });
-                let page = page.await?;
-                Ok::<_, Error>(Some((stream::iter(page.rows.into_iter().map(Ok)), page.rest)))
+                let read = move |view: &mut RowView, keyspace: &Keyspace| {
+                    read(view, keyspace, &place, now)
+                };
+                let (items, rest) = engine.read(&keyspace, read).await?;
+                Ok::<_, Error>(Some((stream::iter(items.into_iter().map(Ok)), rest)))
             }
         })
         .try_flatten()
@@ -104,32 +111,21 @@ impl AppStorage for RedbStorage {
     }
 
     fn read(&self, pkey: Bytes, range: Range, _: Consistency, _: Duration) -> RowStream {
-        let rows = self.pages(pkey, range);
+        let rows = self.ttl_read(pkey, range, Duration::MAX);
         rows.map_ok(|row| Row { ccols: row.ccols, value: row.value }).boxed()
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, _: Duration) -> ExpiringRowStream {
-        self.pages(pkey, range).boxed()
+        self.pages(range, move |view, keyspace, range, now| {
+            page::read(view, keyspace, &pkey, range, now)
+        })
+        .boxed()
     }
 
     fn partitions(&self, prefix: Bytes, _: Duration) -> PartitionStream {
-        let (engine, keyspace) = (Arc::clone(&self.engine), Arc::clone(&self.keyspace));
-        stream::try_unfold(Some(Vec::new()), move |from| {
-            let (engine, keyspace) = (Arc::clone(&engine), Arc::clone(&keyspace));
-            let prefix = prefix.clone();
-            async move {
-                let Some(from) = from else { return Ok(None) };
-                let page = engine.ask_reader(|reply| ReadJob::Partitions {
-                    keyspace,
-                    prefix,
-                    from,
-                    reply,
-                });
-                let page = page.await?;
-                Ok::<_, Error>(Some((stream::iter(page.pkeys.into_iter().map(Ok)), page.rest)))
-            }
+        self.pages(Vec::new(), move |view, keyspace, from, _| {
+            partitions::read(view, keyspace, &prefix, from)
         })
-        .try_flatten()
         .boxed()
     }
 

@@ -16,10 +16,7 @@ mod tests;
 
 use std::{
     ops::Bound,
-    sync::{
-        Arc, RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, RwLock, RwLockReadGuard},
 };
 
 use base::locks::{read, write};
@@ -29,12 +26,8 @@ use istorage::KeyspaceName;
 use crate::mem_table::{MemRow, MemTable};
 
 /// The tables of an open file.
-#[derive(Debug)]
 pub(crate) struct Tables {
     held: RwLock<Held>,
-    /// Whether the log may have a write that was not answered, so that nobody knows which rows
-    /// there are.
-    is_unsettled: Arc<AtomicBool>,
 }
 
 /// The tables, while nothing is written to them.
@@ -47,14 +40,9 @@ pub(crate) struct Held {
 }
 
 impl Tables {
-    /// Tables of a file that has all rows of the segments before this one. `is_unsettled` is true
-    /// while nobody knows which rows the log has.
-    pub(crate) fn new(segment: u64, is_unsettled: Arc<AtomicBool>) -> Tables {
-        Tables { held: RwLock::new(Held { segment, ..Held::default() }), is_unsettled }
-    }
-
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.is_unsettled.load(Ordering::Acquire)
+    /// Tables of a file that has all rows of the segments before this one.
+    pub(crate) fn new(segment: u64) -> Tables {
+        Tables { held: RwLock::new(Held { segment, ..Held::default() }) }
     }
 
     /// Looks at the tables. No call of the disk is made meanwhile.
@@ -120,10 +108,9 @@ impl Held {
         page
     }
 
-    /// The first row from `from` on that was not removed.
+    /// The key of the first row from `from` on, even if it was removed.
     pub(crate) fn first_from(&self, keyspace: &KeyspaceName, from: &[u8]) -> Option<Bytes> {
-        let mut rows = self.range(keyspace, from, Bound::Unbounded);
-        rows.find(|(_, row)| row.is_some()).map(|(key, _)| key.clone())
+        self.range(keyspace, from, Bound::Unbounded).next().map(|(key, _)| key.clone())
     }
 
     /// The rows of both tables in the order of their keys.

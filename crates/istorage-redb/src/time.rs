@@ -32,7 +32,6 @@ impl Moment {
 }
 
 /// Reads steady time.
-#[derive(Debug)]
 pub(crate) struct SteadyTime {
     clock: Clock,
     started: Instant,

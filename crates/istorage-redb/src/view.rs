@@ -74,12 +74,6 @@ pub(crate) struct RowView {
     gaps: Gaps,
 }
 
-impl std::fmt::Debug for RowView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RowView").finish_non_exhaustive()
-    }
-}
-
 impl RowView {
     pub(crate) fn new(file: Arc<StorageFile>, tables: Arc<Tables>) -> RowView {
         RowView { file, tables, snapshot: None, gaps: Gaps::default() }
@@ -133,7 +127,7 @@ impl RowView {
             return Err(FileFailure::failed_sync(self.file.path()).into());
         }
         let held = self.tables.hold();
-        match self.tables.is_unsettled() {
+        match self.file.is_unsettled() {
             true => Err(self.file.not_open().into()),
             false => Ok(held),
         }

@@ -12,7 +12,7 @@
 mod pressure;
 mod waiting;
 
-use std::{collections::HashSet, sync::Arc, thread, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, thread, time::Duration};
 
 use async_channel::Receiver;
 use clock::Instant;
@@ -48,7 +48,6 @@ const GATHER_TIME: Duration = Duration::from_micros(300);
 const LEASE_DELAY: Duration = Duration::from_millis(5);
 
 /// The state of the writer's thread.
-#[derive(Debug)]
 pub(crate) struct WriterThread {
     shared: Shared,
     tables: Arc<Tables>,
@@ -62,7 +61,7 @@ pub(crate) struct WriterThread {
     size: usize,
     /// The number of requests in the last group.
     last_group: usize,
-    keyspaces: HashSet<KeyspaceName>,
+    keyspaces: BTreeSet<KeyspaceName>,
     /// The filing that was handed over last; `None` when the writer has seen its end.
     under_way: Option<UnderWay>,
     pressure: Pressure,
@@ -74,7 +73,6 @@ pub(crate) struct WriterThread {
 }
 
 /// A filing that the writer has handed over.
-#[derive(Debug)]
 struct UnderWay {
     weight: usize,
     change: Option<KeyspaceChange>,
@@ -86,7 +84,7 @@ impl WriterThread {
         tables: Arc<Tables>,
         jobs: Receiver<WriteJob>,
         log: Option<WriteLog>,
-        keyspaces: HashSet<KeyspaceName>,
+        keyspaces: BTreeSet<KeyspaceName>,
     ) -> WriterThread {
         let size = shared.file.segment_size();
         let pressure = Pressure::new(size, shared.clock.now());

@@ -67,13 +67,12 @@ fn checked(path: &Path) -> (Vec<String>, u64) {
     let file = StorageFile::new(RedbConfig::new(path), Arc::new(RealDisk), LogSizes::default());
     let OpenedFile { contents, is_to_check, .. } = file.open(0).unwrap();
     assert!(is_to_check);
-    let keyspaces = contents.keyspaces.into_keys().collect();
+    let keyspaces = contents.keyspaces.into_iter().collect();
     let (_running, stop) = mpsc::sync_channel(0);
     let recorder = DebuggingRecorder::new();
     let meter = metrics::with_local_recorder(&recorder, || metrics::counter!("damaged"));
     let (lines, _guard) = LogLines::of_this_thread();
-    let findings = Findings::new(meter);
-    BackgroundCheck { file: Arc::new(file), keyspaces, stop, findings }.run();
+    BackgroundCheck { file: Arc::new(file), stop, meter, rows: 0, damaged: 0 }.run(keyspaces);
     match recorder.snapshotter().snapshot().into_vec().pop().unwrap() {
         (_, _, _, DebugValue::Counter(count)) => (lines.all(), count),
         (_, _, _, other) => panic!("{other:?}"),

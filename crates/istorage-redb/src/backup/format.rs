@@ -26,7 +26,6 @@ pub(super) const ROW: u8 = 2;
 pub(super) const END: u8 = 3;
 
 /// Makes the bytes of a backup.
-#[derive(Debug)]
 pub(super) struct BackupEncoder {
     piece: Vec<u8>,
     sum: crc32fast::Hasher,

@@ -7,19 +7,18 @@ use std::{
 
 use clock::{Clock, WallTime};
 use istorage::{Error, Result};
-use redb::{Database, WriteTransaction};
+use redb::Database;
 
-use super::{
-    format::damaged_backup,
-    verify::{BackupItem, BackupReader, BackupReport},
-};
+use super::verify::{BackupItem, BackupReader, BackupReport};
 use crate::{
     RedbConfig, check,
     disk::{Disk, PathKind, real::RealDisk},
     errors::{self, FileFailure},
     file::StorageFile,
-    layout::{self, Keyspace, META, META_TIME},
+    filing::FilingTransaction,
+    layout::{self, Keyspace, KeyspaceChange, META, META_TIME},
     log::LogSizes,
+    mem_table::MemTable,
     time::Moment,
 };
 
@@ -83,86 +82,39 @@ fn check_time(open_for: Moment, now: WallTime) -> Result<()> {
 
 /// Writes the contents of a backup into an empty database.
 fn fill<R: Read>(database: &Database, reader: &mut BackupReader<R>) -> Result<BackupReport> {
-    let mut keyspace = None;
-    loop {
-        let mut txn = database.begin_write().map_err(FileFailure::from)?;
-        txn.set_quick_repair(true);
+    let mut is_end = false;
+    while !is_end {
+        let (mut rows, mut made) = (MemTable::default(), Vec::new());
         let until = reader.report.bytes + TRANSACTION;
-        let is_end =
-            errors::catch_page_error(|| fill_transaction(&txn, reader, &mut keyspace, until))
-                .unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error).into()))?;
-        txn.commit().map_err(|error| FileFailure::unavailable(error.into()))?;
-        if is_end {
-            return Ok(reader.report);
-        }
-    }
-}
-
-/// The reason why no more rows are written to a keyspace.
-enum FillEnd {
-    /// The transaction is full.
-    Transaction,
-    /// This keyspace follows.
-    Keyspace(Keyspace),
-    Backup,
-}
-
-/// Writes the rows of one transaction. Returns whether the backup has ended.
-fn fill_transaction<R: Read>(
-    txn: &WriteTransaction,
-    reader: &mut BackupReader<R>,
-    keyspace: &mut Option<Keyspace>,
-    until: u64,
-) -> Result<bool> {
-    loop {
-        let end = match keyspace {
-            Some(keyspace) => fill_keyspace(txn, reader, keyspace, until)?,
-            None => match reader.next()? {
-                Some(BackupItem::Keyspace(next)) => {
-                    FillEnd::Keyspace(Keyspace::new(next.name.clone()))
-                }
-                Some(BackupItem::Row { .. }) => {
-                    return Err(damaged_backup("a row has no keyspace"));
-                }
-                None => FillEnd::Backup,
-            },
-        };
-        match end {
-            FillEnd::Transaction => return Ok(false),
-            FillEnd::Keyspace(next) => *keyspace = Some(next),
-            FillEnd::Backup => {
-                let mut meta = txn.open_table(META).map_err(FileFailure::from)?;
-                let time = layout::encode_time(reader.time);
-                meta.insert(META_TIME, &time[..]).map_err(FileFailure::from)?;
-                return Ok(true);
+        while !is_end && reader.report.bytes < until {
+            match reader.next()? {
+                Some(BackupItem::Keyspace(keyspace)) => made.push(Keyspace::new(keyspace.clone())),
+                Some(BackupItem::Row { keyspace, key, row }) => rows.set(keyspace, key, Some(row)),
+                None => is_end = true,
             }
         }
+        let time = is_end.then_some(reader.time);
+        errors::catch(|| fill_transaction(database, made, &rows, time))?;
     }
+    Ok(reader.report)
 }
 
-/// Writes rows of a keyspace.
-fn fill_keyspace<R: Read>(
-    txn: &WriteTransaction,
-    reader: &mut BackupReader<R>,
-    keyspace: &Keyspace,
-    until: u64,
-) -> Result<FillEnd> {
-    let mut rows = txn.open_table(keyspace.rows()).map_err(FileFailure::from)?;
-    let mut expiry = txn.open_table(keyspace.expiry()).map_err(FileFailure::from)?;
-    while reader.report.bytes < until {
-        match reader.next()? {
-            Some(BackupItem::Row { key, bytes, row }) => {
-                rows.insert(key, bytes).map_err(FileFailure::from)?;
-                if let Some(at) = row.kind.expires() {
-                    let key = layout::expiry_key(at, key);
-                    expiry.insert(&key[..], ()).map_err(FileFailure::from)?;
-                }
-            }
-            Some(BackupItem::Keyspace(next)) => {
-                return Ok(FillEnd::Keyspace(Keyspace::new(next.name.clone())));
-            }
-            None => return Ok(FillEnd::Backup),
-        }
+/// Makes keyspaces, and writes rows. The last transaction also writes the time.
+fn fill_transaction(
+    database: &Database,
+    made: Vec<Keyspace>,
+    rows: &MemTable,
+    time: Option<Moment>,
+) -> std::result::Result<(), FileFailure> {
+    let mut txn = database.begin_write()?;
+    txn.set_quick_repair(true);
+    let filing = FilingTransaction { txn: &txn, keeps_index: true };
+    for keyspace in made {
+        filing.change(&KeyspaceChange::Make(Arc::new(keyspace)))?;
     }
-    Ok(FillEnd::Transaction)
+    filing.write(rows)?;
+    if let Some(time) = time {
+        txn.open_table(META)?.insert(META_TIME, &layout::encode_time(time)[..])?;
+    }
+    Ok(txn.commit()?)
 }

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 
+use bytes::Bytes;
 use istorage::{Error, KeyspaceName, Result};
 
 use super::format::{BACKUP_FORMAT, END, KEYSPACE, MAGIC, ROW, damaged_backup};
@@ -38,14 +39,13 @@ pub fn verify_backup(backup: impl Read) -> Result<BackupReport> {
 }
 
 /// An item of a backup.
-#[derive(Debug)]
 pub(super) enum BackupItem<'b> {
-    Keyspace(&'b Keyspace),
-    /// A row of the last keyspace. The bytes are those in the file.
+    Keyspace(&'b KeyspaceName),
+    /// A row of the last keyspace, as it is in the file.
     Row {
-        key: &'b [u8],
-        bytes: &'b [u8],
-        row: FileRow<'b>,
+        keyspace: &'b KeyspaceName,
+        key: Bytes,
+        row: Bytes,
     },
 }
 
@@ -58,9 +58,7 @@ pub(super) struct BackupReader<R> {
     pub(super) report: BackupReport,
     keyspace: Option<Keyspace>,
     /// The last key of the keyspace; empty at its beginning.
-    key: Vec<u8>,
-    next_key: Vec<u8>,
-    row: Vec<u8>,
+    key: Bytes,
     is_done: bool,
 }
 
@@ -73,9 +71,7 @@ impl<R: Read> BackupReader<R> {
             time: Moment(0),
             report: BackupReport::default(),
             keyspace: None,
-            key: Vec::new(),
-            next_key: Vec::new(),
-            row: Vec::new(),
+            key: Bytes::new(),
             is_done: false,
         };
         if reader.array()? != *MAGIC {
@@ -116,16 +112,15 @@ impl<R: Read> BackupReader<R> {
 
     fn keyspace(&mut self) -> Result<BackupItem<'_>> {
         let [length] = self.array()?;
-        let mut name = vec![0; usize::from(length)];
-        self.fill(&mut name)?;
-        let name = String::from_utf8(name).map_err(damaged_backup)?;
+        let name = self.bytes(usize::from(length))?;
+        let name = String::from_utf8(name.into()).map_err(damaged_backup)?;
         let name = KeyspaceName::new(name).map_err(damaged_backup)?;
         if self.keyspace.as_ref().is_some_and(|last| last.name >= name) {
             return Err(damaged_backup(format!("the keyspace `{name}` is out of order")));
         }
         self.report.keyspaces += 1;
-        self.key.clear();
-        Ok(BackupItem::Keyspace(self.keyspace.insert(Keyspace::new(name))))
+        self.key = Bytes::new();
+        Ok(BackupItem::Keyspace(&self.keyspace.insert(Keyspace::new(name)).name))
     }
 
     fn row(&mut self) -> Result<BackupItem<'_>> {
@@ -136,27 +131,20 @@ impl<R: Read> BackupReader<R> {
                 return Err(damaged_backup(format!("a row would have {length} bytes")));
             }
         }
-        let (mut key, mut row) =
-            (std::mem::take(&mut self.next_key), std::mem::take(&mut self.row));
-        key.resize(lengths[0], 0);
-        row.resize(lengths[1], 0);
-        self.fill(&mut key)?;
-        self.fill(&mut row)?;
-        self.row = row;
-        self.next_key = std::mem::replace(&mut self.key, key);
-        let (key, before) = (&self.key[..], &self.next_key[..]);
+        let (key, row) = (self.bytes(lengths[0])?, self.bytes(lengths[1])?);
         let Some(keyspace) = &self.keyspace else {
             return Err(damaged_backup("a row belongs to no keyspace"));
         };
         // The key before the first row of a keyspace is empty.
-        if before >= key {
-            let row = keyspace.row_name(key);
+        if self.key >= key {
+            let row = keyspace.row_name(&key);
             return Err(damaged_backup(format!("{row} is out of order")));
         }
-        let row = FileRow::parse(key, &self.row)
-            .map_err(|why| damaged_backup(format!("{}: {why}", keyspace.row_name(key))))?;
+        FileRow::parse(&key, &row)
+            .map_err(|why| damaged_backup(format!("{}: {why}", keyspace.row_name(&key))))?;
         self.report.rows += 1;
-        Ok(BackupItem::Row { key, bytes: &self.row, row })
+        self.key = key.clone();
+        Ok(BackupItem::Row { keyspace: &keyspace.name, key, row })
     }
 
     fn end(&mut self) -> Result<()> {
@@ -183,6 +171,12 @@ impl<R: Read> BackupReader<R> {
 
     fn number(&mut self) -> Result<u64> {
         Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    fn bytes(&mut self, len: usize) -> Result<Bytes> {
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes)?;
+        Ok(bytes.into())
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {

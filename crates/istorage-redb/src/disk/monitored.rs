@@ -13,7 +13,7 @@ use std::{
 
 use redb::{BackendError, StorageBackend};
 
-use crate::errors::UnreadablePage;
+use crate::errors::PageError;
 
 /// How many bytes the system forgets before the beginning of the file is read. Linux keeps pages in
 /// groups of up to 2 MiB, and forgets either all pages of a group or none.
@@ -44,22 +44,26 @@ pub(crate) trait PageCache: fmt::Debug + Send + Sync + 'static {
 /// Pages that still wait to be written then are synced before redb has opened the file: redb writes
 /// its header when it opens a file, and syncs it.
 #[derive(Debug)]
-pub(super) struct MonitoredFile<F, C> {
-    file: F,
-    cache: C,
+pub(super) struct MonitoredFile {
+    file: Box<dyn StorageBackend>,
+    cache: Box<dyn PageCache>,
     /// Whether the system has forgotten the cache since the file was opened.
     is_fresh: AtomicBool,
     has_failed_sync: Arc<AtomicBool>,
 }
 
-impl<F: StorageBackend, C: PageCache> MonitoredFile<F, C> {
+impl MonitoredFile {
     /// Wraps `file`. `has_failed_sync` becomes true when a sync fails.
-    pub(super) fn new(file: F, cache: C, has_failed_sync: Arc<AtomicBool>) -> MonitoredFile<F, C> {
+    pub(super) fn new(
+        file: Box<dyn StorageBackend>,
+        cache: Box<dyn PageCache>,
+        has_failed_sync: Arc<AtomicBool>,
+    ) -> MonitoredFile {
         MonitoredFile { file, cache, is_fresh: AtomicBool::new(false), has_failed_sync }
     }
 }
 
-impl<F: StorageBackend, C: PageCache> StorageBackend for MonitoredFile<F, C> {
+impl StorageBackend for MonitoredFile {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -77,7 +81,7 @@ impl<F: StorageBackend, C: PageCache> StorageBackend for MonitoredFile<F, C> {
         if beginning.is_err() || thread::panicking() {
             return Err(error);
         }
-        UnreadablePage::new(offset, out.len(), &error).unwind()
+        PageError::unreadable(offset, out.len(), &error).unwind()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

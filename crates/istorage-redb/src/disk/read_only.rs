@@ -3,12 +3,7 @@
 //! redb can repair such a file after a crash and can check it, and the file on the disk does not
 //! change.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    io,
-    ops::Bound,
-    sync::Mutex,
-};
+use std::{collections::BTreeMap, io, ops::Bound, sync::Mutex};
 
 use base::locks::lock;
 use redb::{BackendError, StorageBackend};
@@ -18,8 +13,8 @@ const BLOCK: u64 = 4_096;
 
 /// A file, and the writes to it.
 #[derive(Debug)]
-pub(super) struct ReadOnlyFile<F> {
-    file: F,
+pub(super) struct ReadOnlyFile {
+    file: Box<dyn StorageBackend>,
     /// `None` before the first use of the file. redb locks a file before it uses the file, and
     /// until then another process may change the length.
     overlay: Mutex<Option<Overlay>>,
@@ -33,8 +28,8 @@ struct Overlay {
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
-impl<F: StorageBackend> ReadOnlyFile<F> {
-    pub(super) fn new(file: F) -> ReadOnlyFile<F> {
+impl ReadOnlyFile {
+    pub(super) fn new(file: Box<dyn StorageBackend>) -> ReadOnlyFile {
         ReadOnlyFile { file, overlay: Mutex::new(None) }
     }
 
@@ -54,14 +49,19 @@ impl<F: StorageBackend> ReadOnlyFile<F> {
         use_overlay(overlay)
     }
 
-    /// The bytes of a block in the file, with zeros beyond the end of the file.
-    fn block_of_file(&self, number: u64, of_file: u64) -> io::Result<Vec<u8>> {
-        let mut block = vec![0; BLOCK as usize];
-        let len = of_file.saturating_sub(number * BLOCK).min(BLOCK);
-        if len > 0 {
-            self.file.read(number * BLOCK, &mut block[..len as usize])?;
+    /// Reads bytes of the file as it is now, with zeros beyond its end.
+    fn read_now(&self, overlay: &Overlay, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let of_file = overlay.of_file.saturating_sub(offset).min(out.len() as u64) as usize;
+        if of_file > 0 {
+            self.file.read(offset, &mut out[..of_file])?;
         }
-        Ok(block)
+        out[of_file..].fill(0);
+        for (number, within, piece) in pieces(offset, out.len()) {
+            if let Some(block) = overlay.blocks.get(&number) {
+                out[piece.clone()].copy_from_slice(&block[within..within + piece.len()]);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -78,30 +78,17 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
     })
 }
 
-impl<F: StorageBackend> StorageBackend for ReadOnlyFile<F> {
+impl StorageBackend for ReadOnlyFile {
     fn len(&self) -> io::Result<u64> {
         self.with_overlay(|overlay| Ok(overlay.len))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.with_overlay(|overlay| {
-            let end = offset + out.len() as u64;
-            if end > overlay.len {
+            if offset + out.len() as u64 > overlay.len {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-            if end <= overlay.of_file && overlay.blocks.range(blocks).next().is_none() {
-                return self.file.read(offset, out);
-            }
-            for (number, within, piece) in pieces(offset, out.len()) {
-                let out = &mut out[piece];
-                let block = match overlay.blocks.get(&number) {
-                    Some(block) => block,
-                    None => &self.block_of_file(number, overlay.of_file)?,
-                };
-                out.copy_from_slice(&block[within..within + out.len()]);
-            }
-            Ok(())
+            self.read_now(overlay, offset, out)
         })
     }
 
@@ -124,13 +111,11 @@ impl<F: StorageBackend> StorageBackend for ReadOnlyFile<F> {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.with_overlay(|overlay| {
-            let of_file = overlay.of_file;
             for (number, within, piece) in pieces(offset, data.len()) {
-                let block = match overlay.blocks.entry(number) {
-                    Entry::Occupied(entry) => entry.into_mut(),
-                    Entry::Vacant(entry) => entry.insert(self.block_of_file(number, of_file)?),
-                };
+                let mut block = vec![0; BLOCK as usize];
+                self.read_now(overlay, number * BLOCK, &mut block)?;
                 block[within..within + piece.len()].copy_from_slice(&data[piece]);
+                overlay.blocks.insert(number, block);
             }
             overlay.len = overlay.len.max(offset + data.len() as u64);
             Ok(())
@@ -159,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    fn all(file: &impl StorageBackend) -> Vec<u8> {
+    fn all(file: &dyn StorageBackend) -> Vec<u8> {
         let mut bytes = vec![0; file.len().unwrap() as usize];
         file.read(0, &mut bytes).unwrap();
         bytes
@@ -172,7 +157,7 @@ mod tests {
         file.set_len(10_000).unwrap();
         file.write(0, &[1; 10_000]).unwrap();
         let before = all(&file);
-        let overlay = ReadOnlyFile::new(file);
+        let overlay = ReadOnlyFile::new(Box::new(file));
         let mut expected = before.clone();
         for (offset, len) in [(0, 1), (4_095, 2), (100, 9_000), (9_999, 1), (12_000, 100)] {
             let data = vec![(offset % 251) as u8 + 2; len];
@@ -190,7 +175,7 @@ mod tests {
             assert!(all(&overlay) == expected, "after it was made {len} bytes long");
         }
         assert!(overlay.read(8_999, &mut [0; 2]).is_err(), "beyond the end");
-        assert!(all(&overlay.file) == before);
+        assert!(all(&*overlay.file) == before);
     }
 
     /// A file that another process closes at the moment when this process locks it.
@@ -249,7 +234,7 @@ mod tests {
     #[test]
     fn a_file_that_grows_until_it_is_locked_is_read_to_its_end() {
         let closed = [[0; 10_000], [2; 10_000]].concat();
-        let file = ReadOnlyFile::new(FileInUse::new(closed, 10_000));
+        let file = ReadOnlyFile::new(Box::new(FileInUse::new(closed, 10_000)));
         assert!(file.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap());
         assert_eq!(file.len().unwrap(), 20_000);
         let bytes = all(&file);
@@ -264,7 +249,7 @@ mod tests {
         drop(redb::Database::create(&path).unwrap());
         let closed = std::fs::read(&path).unwrap();
         let len = closed.len() - 4_096;
-        let file = ReadOnlyFile::new(FileInUse::new(closed, len));
+        let file = ReadOnlyFile::new(Box::new(FileInUse::new(closed, len)));
         redb::Builder::new().create_with_backend(file).unwrap();
     }
 }

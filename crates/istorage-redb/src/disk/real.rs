@@ -5,37 +5,15 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     path::Path,
-    sync::{Arc, atomic::AtomicBool},
 };
 
-use redb::{Builder, DatabaseError, backends::FileBackend};
+use redb::backends::FileBackend;
 
-use super::{
-    Disk, FolderSync, Identity, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
-    open,
-};
+use super::{Disk, FolderSync, Identity, OpenFile, OpenMode, PageCache, PathKind, folder_of};
 
 /// The file system of this machine.
 #[derive(Debug)]
 pub(crate) struct RealDisk;
-
-impl RealDisk {
-    /// Opens a file. A new file can be read and written only by its owner.
-    pub(crate) fn file(
-        path: &Path,
-        mode: OpenMode,
-    ) -> io::Result<OpenFile<FileBackend, FilePageCache>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(mode != OpenMode::ReadOnly).create_new(mode == OpenMode::New);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path)?;
-        let identity = identity(&file.metadata()?);
-        let cache = FilePageCache(file.try_clone()?);
-        let file = FileBackend::new(file).map_err(io::Error::other)?;
-        Ok(OpenFile { file, cache, identity })
-    }
-}
 
 /// The pages of a file that this system keeps in memory.
 #[derive(Debug)]
@@ -65,19 +43,16 @@ impl Disk for RealDisk {
         }
     }
 
-    fn database(
-        &self,
-        path: &Path,
-        mode: OpenMode,
-        builder: &Builder,
-        has_failed_sync: &Arc<AtomicBool>,
-    ) -> Result<OpenDatabase, DatabaseError> {
-        open(RealDisk::file(path, mode)?, mode, builder, has_failed_sync)
-    }
-
-    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile> {
-        let OpenFile { file, identity, .. } = RealDisk::file(path, mode)?;
-        Ok(LogFile { file: Box::new(file), identity })
+    fn file(&self, path: &Path, mode: OpenMode) -> io::Result<OpenFile> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode != OpenMode::ReadOnly).create_new(mode == OpenMode::New);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
+        let identity = identity(&file.metadata()?);
+        let cache = Box::new(FilePageCache(file.try_clone()?));
+        let file = Box::new(FileBackend::new(file).map_err(io::Error::other)?);
+        Ok(OpenFile { file, cache, identity })
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -97,9 +72,7 @@ impl Disk for RealDisk {
         let missing: Vec<&Path> =
             folder.ancestors().filter(named).take_while(|folder| !folder.exists()).collect();
         fs::create_dir_all(folder)?;
-        // A path without a parent is a name in the working directory.
-        let parent = |made: &Path| made.parent().filter(named).unwrap_or(Path::new(".")).to_owned();
-        missing.into_iter().try_for_each(|made| self.sync_folder(&parent(made)))
+        missing.into_iter().try_for_each(|made| self.sync_folder(&folder_of(made)))
     }
 
     fn open_folder(&self, folder: &Path) -> io::Result<FolderSync> {

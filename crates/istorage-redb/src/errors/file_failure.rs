@@ -1,9 +1,8 @@
 //! A failure of the whole storage file.
 
-use std::{fmt, io, path::Path, sync::Arc};
+use std::{fmt, io, path::Path};
 
 use istorage::{Error, ErrorKind};
-use redb::{StorageError, TableError, TransactionError};
 
 /// The advice to an operator who has a damaged file.
 pub(crate) const RESTORE: &str =
@@ -14,13 +13,12 @@ pub(crate) const RESTORE: &str =
 pub(crate) struct FileFailure {
     kind: ErrorKind,
     message: String,
-    source: Option<Arc<redb::Error>>,
 }
 
 impl FileFailure {
     /// A failure without a cause in redb.
     pub(crate) fn new(kind: ErrorKind, message: String) -> FileFailure {
-        FileFailure { kind, message, source: None }
+        FileFailure { kind, message }
     }
 
     /// A failure because a page that every write needs is damaged.
@@ -60,7 +58,7 @@ impl FileFailure {
             _ => ErrorKind::Unavailable,
         };
         let message = format!("the storage file failed: {}", describe(&error));
-        FileFailure { kind, message, source: Some(Arc::new(error)) }
+        FileFailure { kind, message }
     }
 
     /// A sync failed, so the data written since the last sync may be lost. The system still shows
@@ -73,12 +71,6 @@ impl FileFailure {
         );
         FileFailure::new(ErrorKind::Unavailable, message)
     }
-
-    /// A commit failed. The commit may or may not be on the disk.
-    pub(crate) fn outcome_unknown(error: redb::Error) -> FileFailure {
-        let message = format!("the commit failed: {}", describe(&error));
-        FileFailure { kind: ErrorKind::OutcomeUnknown, message, source: Some(Arc::new(error)) }
-    }
 }
 
 impl fmt::Display for FileFailure {
@@ -89,39 +81,33 @@ impl fmt::Display for FileFailure {
 
 impl From<FileFailure> for Error {
     fn from(failure: FileFailure) -> Error {
-        let error = Error::new(failure.kind, failure.message);
-        match failure.source {
-            Some(source) => error.with_source(source),
-            None => error,
-        }
+        Error::new(failure.kind, failure.message)
     }
 }
 
-impl From<StorageError> for FileFailure {
-    fn from(error: StorageError) -> FileFailure {
-        FileFailure::unavailable(error.into())
-    }
-}
-
-impl From<TableError> for FileFailure {
-    fn from(error: TableError) -> FileFailure {
-        FileFailure::unavailable(error.into())
-    }
-}
-
-impl From<TransactionError> for FileFailure {
-    fn from(error: TransactionError) -> FileFailure {
+/// Any error of redb: nothing was written.
+impl<E> From<E> for FileFailure
+where
+    redb::Error: From<E>,
+{
+    fn from(error: E) -> FileFailure {
         FileFailure::unavailable(error.into())
     }
 }
 
 /// Describes an error of redb for an operator.
 fn describe(error: &redb::Error) -> String {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
     match error {
-        redb::Error::Io(io) if matches!(io.kind(), StorageFull | QuotaExceeded) => {
-            format!("the disk is full ({io})")
-        }
+        redb::Error::Io(io) => describe_io(io),
         error => error.to_string(),
+    }
+}
+
+/// Describes an error of the file system for an operator.
+pub(crate) fn describe_io(error: &io::Error) -> String {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    match error.kind() {
+        StorageFull | QuotaExceeded => format!("the disk is full ({error})"),
+        _ => error.to_string(),
     }
 }

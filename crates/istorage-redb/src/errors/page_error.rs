@@ -21,25 +21,19 @@ impl fmt::Display for PageError {
     }
 }
 
-impl std::error::Error for PageError {}
-
-/// A page that cannot be read: the payload that unwinds through redb to [`catch_page_error`].
-#[derive(Debug)]
-pub(crate) struct UnreadablePage {
-    why: String,
-    /// The page would be beyond the end of the file. Some other page must be damaged, because it
-    /// points there.
-    is_behind_end: bool,
-}
-
-impl UnreadablePage {
-    pub(crate) fn new(offset: u64, len: usize, why: &io::Error) -> UnreadablePage {
-        let is_behind_end = why.kind() == io::ErrorKind::UnexpectedEof;
-        let why = format!("{len} bytes at {offset} of the storage file cannot be read: {why}");
-        UnreadablePage { why, is_behind_end }
+impl PageError {
+    /// The error for a page that cannot be read. If the page would be beyond the end of the file,
+    /// some other page must be damaged, because it points there.
+    pub(crate) fn unreadable(offset: u64, len: usize, error: &io::Error) -> PageError {
+        let why = format!("{len} bytes at {offset} of the storage file cannot be read: {error}");
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => PageError::Damaged(why),
+            _ => PageError::Unreadable(why),
+        }
     }
 
-    /// Ends the call of redb. The panic hook is not called, because the caller gets the error.
+    /// Ends the call of redb, up to [`catch_page_error`]. The panic hook is not called, because the
+    /// caller gets the error.
     pub(crate) fn unwind(self) -> ! {
         panic::resume_unwind(Box::new(self))
     }
@@ -51,9 +45,8 @@ impl UnreadablePage {
 /// opened again.
 pub(crate) fn catch_page_error<T>(run: impl FnOnce() -> T) -> Result<T, PageError> {
     panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
-        let text = match payload.downcast::<UnreadablePage>() {
-            Ok(page) if page.is_behind_end => return PageError::Damaged(page.why),
-            Ok(page) => return PageError::Unreadable(page.why),
+        let text = match payload.downcast::<PageError>() {
+            Ok(page_error) => return *page_error,
             Err(payload) => payload.downcast::<String>().map(|text| *text),
         };
         let text =

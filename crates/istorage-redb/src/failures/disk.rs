@@ -6,15 +6,13 @@ use std::{
     io,
     ops::Bound,
     path::Path,
-    sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
+    sync::{Arc, Condvar, Mutex},
 };
 
-use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
+use redb::{BackendError, StorageBackend};
 
 use crate::disk::{
-    self, Disk as FileSystem, FolderSync, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache,
-    PathKind,
-    real::{FilePageCache, RealDisk},
+    Disk as FileSystem, FolderSync, OpenFile, OpenMode, PageCache, PathKind, real::RealDisk,
 };
 
 /// The behaviour of the disk.
@@ -144,24 +142,13 @@ impl FileSystem for FailingDisk {
         RealDisk.path_kind(path)
     }
 
-    fn database(
-        &self,
-        path: &Path,
-        mode: OpenMode,
-        builder: &Builder,
-        has_failed_sync: &Arc<AtomicBool>,
-    ) -> Result<OpenDatabase, DatabaseError> {
-        let OpenFile { file, cache, identity } = RealDisk::file(path, mode)?;
-        self.0.0.0.lock().unwrap().opened += 1;
-        let file = FailingFile { file, switch: self.0.clone(), is_log: false };
-        let cache = FailingCache { cache, switch: self.0.clone() };
-        disk::open(OpenFile { file, cache, identity }, mode, builder, has_failed_sync)
-    }
-
-    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile> {
-        let OpenFile { file, identity, .. } = RealDisk::file(path, mode)?;
-        let file = Box::new(FailingFile { file, switch: self.0.clone(), is_log: true });
-        Ok(LogFile { file, identity })
+    fn file(&self, path: &Path, mode: OpenMode) -> io::Result<OpenFile> {
+        let OpenFile { file, cache, identity } = RealDisk.file(path, mode)?;
+        let is_log = path.to_string_lossy().contains(".log-");
+        self.0.0.0.lock().unwrap().opened += usize::from(!is_log);
+        let file = Box::new(FailingFile { file, switch: self.0.clone(), is_log });
+        let cache = Box::new(FailingCache { cache, switch: self.0.clone() });
+        Ok(OpenFile { file, cache, identity })
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -195,7 +182,7 @@ impl FileSystem for FailingDisk {
 /// The pages of a file that the system has in memory, behind the switch.
 #[derive(Debug)]
 struct FailingCache {
-    cache: FilePageCache,
+    cache: Box<dyn PageCache>,
     switch: Switch,
 }
 
@@ -209,7 +196,7 @@ impl PageCache for FailingCache {
 /// A file behind the switch.
 #[derive(Debug)]
 struct FailingFile {
-    file: FileBackend,
+    file: Box<dyn StorageBackend>,
     switch: Switch,
     /// A file of the log has all its space, and no bad sector.
     is_log: bool,

@@ -1,9 +1,9 @@
 //! The contents of a file: whether this driver made it, and the starting state of the writer.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use istorage::{KeyspaceName, Result};
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError, TableHandle};
+use redb::{Database, ReadTransaction, ReadableDatabase, TableError, TableHandle};
 
 use crate::{
     errors::{self, FileFailure},
@@ -16,10 +16,8 @@ use crate::{
 };
 
 /// What a file has when it is opened.
-#[derive(Debug)]
 pub(crate) struct Contents {
-    /// Every keyspace, and when its first row expires.
-    pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
+    pub(crate) keyspaces: BTreeSet<KeyspaceName>,
     /// The highest time of the file so far.
     pub(crate) time: Option<Moment>,
     /// The state of the log; `None` if the file has no log yet.
@@ -52,16 +50,13 @@ impl Contents {
             time.map(|bytes| layout::parse_time(&bytes).ok_or_else(|| damaged("time of the file")));
         let log =
             log.map(|bytes| LogState::parse(&bytes).ok_or_else(|| damaged("state of the log")));
-        // Without its name the state would be absent, and the log would not be read.
-        if log.is_none() && format == Some(FORMAT) {
-            return Err(damaged("state of the log"));
+        // Without their names they would be absent: the log would not be read, and rows would live
+        // longer.
+        if (log.is_none() || time.is_none()) && format == Some(FORMAT) {
+            return Err(damaged("state of the log or the time"));
         }
-        let (keyspaces, time) = (keyspaces(database, path)?, time.transpose()?);
-        // Each write of a row that expires also writes the time.
-        if time.is_none() && keyspaces.values().any(Option::is_some) {
-            return Err(damaged("time of the file"));
-        }
-        Ok(Contents { keyspaces, time, log: log.transpose()? })
+        let keyspaces = keyspaces(database, path)?;
+        Ok(Contents { keyspaces, time: time.transpose()?, log: log.transpose()? })
     }
 }
 
@@ -77,10 +72,7 @@ pub(super) fn initialise(database: &Database) -> std::result::Result<(), redb::E
     Ok(txn.commit()?)
 }
 
-fn keyspaces(
-    database: &impl ReadableDatabase,
-    path: &Path,
-) -> Result<HashMap<KeyspaceName, Option<Moment>>> {
+fn keyspaces(database: &impl ReadableDatabase, path: &Path) -> Result<BTreeSet<KeyspaceName>> {
     let tables: Vec<String> = read(database, |txn| {
         Ok(txn.list_tables()?.map(|table| table.name().to_owned()).collect())
     })?;
@@ -90,25 +82,8 @@ fn keyspaces(
             return Err(errors::damaged_file(path, format!("the table `{table}` is unknown")));
         }
     }
-    let mut keyspaces = HashMap::new();
-    for keyspace in tables.iter().filter_map(|table| Keyspace::of_table(table)) {
-        let keyspace = keyspace?;
-        let first = errors::catch_page_error(|| first_expiry(database, &keyspace));
-        // The index is needed only to remove expired rows. If a page of it is damaged, the moment 0
-        // makes the filer look at the index again when it removes rows.
-        let first = first.unwrap_or(Ok(Some(Moment(0))))?;
-        keyspaces.insert(keyspace.name, first);
-    }
-    Ok(keyspaces)
-}
-
-/// When the first row of a keyspace expires.
-fn first_expiry(database: &impl ReadableDatabase, keyspace: &Keyspace) -> Result<Option<Moment>> {
-    let first = read(database, |txn| {
-        let expiry = txn.open_table(keyspace.expiry())?;
-        Ok(expiry.first()?.map(|(key, _)| key.value().to_vec()))
-    })?;
-    first.map(|key| layout::parse_expiry_key(&key).map(|(at, _)| at)).transpose()
+    let keyspaces = tables.iter().filter_map(|table| Keyspace::of_table(table));
+    keyspaces.map(|keyspace| Ok(keyspace?.name)).collect()
 }
 
 fn read<T>(

@@ -97,9 +97,7 @@ impl StorageFile {
 
     /// Makes a file of this driver at a free path, and closes it.
     fn make<T>(&self, path: &Path, fill: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
-        let disk = &self.disk;
-        let open = disk.database(path, OpenMode::New, &self.builder(), &self.has_failed_sync);
-        let open = open.map_err(|error| errors::open_error(path, error))?;
+        let open = self.database(path, OpenMode::New)?;
         initialise(&open.database).map_err(FileFailure::unavailable)?;
         fill(&open.database)
     }

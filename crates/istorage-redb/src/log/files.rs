@@ -1,7 +1,7 @@
 //! The two files of a log.
 
 use std::{
-    fmt, io,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -11,9 +11,8 @@ use std::{
 
 use istorage::ErrorKind;
 
-use super::{frame, position::LogPosition};
 use crate::{
-    disk::{Disk, LogFile, OpenMode, PathKind, folder_of},
+    disk::{Disk, OpenFile, OpenMode, PathKind},
     errors::{self, FileFailure},
     queue::SEGMENT,
 };
@@ -34,27 +33,16 @@ impl Default for LogSizes {
     }
 }
 
-/// The open file of a segment.
-#[derive(Debug)]
-pub(super) struct SegmentFile {
-    opened: LogFile,
-    /// For how many bytes the disk has space.
-    space: u64,
-}
-
 /// The files of the log of one storage file.
 #[derive(Clone)]
 pub(crate) struct LogFiles {
-    disk: Arc<dyn Disk>,
+    pub(super) disk: Arc<dyn Disk>,
     paths: [PathBuf; 2],
     sizes: LogSizes,
-    has_failed_sync: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for LogFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LogFiles").field(&self.paths).finish()
-    }
+    pub(super) has_failed_sync: Arc<AtomicBool>,
+    /// Whether the place after the last frame may have a frame that was not acknowledged: then
+    /// nobody knows which rows there are.
+    pub(crate) is_unsettled: Arc<AtomicBool>,
 }
 
 impl LogFiles {
@@ -70,7 +58,7 @@ impl LogFiles {
             path.push(ending);
             PathBuf::from(path)
         });
-        LogFiles { disk, paths, sizes, has_failed_sync }
+        LogFiles { disk, paths, sizes, has_failed_sync, is_unsettled: Arc::default() }
     }
 
     pub(crate) fn sizes(&self) -> LogSizes {
@@ -96,8 +84,8 @@ impl LogFiles {
     pub(super) fn read(&self, segment: u64) -> istorage::Result<Option<Vec<u8>>> {
         let path = self.path(segment);
         let unread = |error| errors::file_system("read the log", path, error);
-        let file = match self.disk.log(path, OpenMode::ReadOnly) {
-            Ok(LogFile { file, .. }) => file,
+        let file = match self.disk.file(path, OpenMode::ReadOnly) {
+            Ok(OpenFile { file, .. }) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unread(error)),
         };
@@ -107,125 +95,18 @@ impl LogFiles {
         Ok(Some(bytes))
     }
 
-    /// Begins the segment after `last` with its header. The header and the name of its file are on
-    /// the disk afterwards.
-    pub(super) fn begin_segment(
-        &self,
-        last: &LogPosition,
-    ) -> Result<(SegmentFile, LogPosition), FileFailure> {
-        let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
-        let (position, header) = frame::empty(&start);
-        let path = self.path(start.segment);
-        let begin = || {
-            let mode = match self.disk.path_kind(path)? {
-                PathKind::Absent => OpenMode::New,
-                _ => OpenMode::Existing,
-            };
-            let opened = self.disk.log(path, mode)?;
-            let mut segment = SegmentFile { space: opened.file.len()?, opened };
-            // A large batch has made the file longer than it need be.
-            let most = (self.sizes.segment as u64 * 3).next_multiple_of(self.sizes.growth);
-            if segment.space > most {
-                segment.opened.file.set_len(most)?;
-                segment.space = most;
-            }
-            self.grow(&mut segment, position.end)?;
-            segment.opened.file.write(0, &header)?;
-            self.sync(&segment)?;
-            // An earlier attempt may have made the file and failed before its name was on the disk.
-            // A folder that cannot be opened is no failed sync.
-            let sync_folder = self.disk.open_folder(&folder_of(path))?;
-            self.noted(sync_folder())?;
-            Ok(segment)
-        };
-        let segment = begin().map_err(|error| self.failure("begin", path, error))?;
-        Ok((segment, position))
-    }
-
-    /// Gives the file of the segment space up to `end`.
-    pub(super) fn allocate(
-        &self,
-        segment: &mut SegmentFile,
-        last: &LogPosition,
-        end: u64,
-    ) -> Result<(), FileFailure> {
-        let grown = self.grow(segment, end).and_then(|has_grown| match has_grown {
-            true => self.sync(segment),
-            false => Ok(()),
-        });
-        grown.map_err(|error| self.failure("enlarge", self.path(last.segment), error))
-    }
-
-    /// Grows a file by zeros. Returns whether it has grown: then it must be synced.
-    ///
-    /// If the space were only reserved, each sync that fills it would mark it as used, which costs
-    /// a second write to the disk.
-    fn grow(&self, segment: &mut SegmentFile, end: u64) -> io::Result<bool> {
-        let SegmentFile { opened: LogFile { file, .. }, space } = segment;
-        if end <= *space {
-            return Ok(false);
-        }
-        let end = end.next_multiple_of(self.sizes.growth);
-        let zeros = vec![0; (end - *space) as usize];
-        // The write alone makes the file longer. A length without its zeros would look like space.
-        file.write(*space, &zeros).inspect_err(|_| drop(file.set_len(*space)))?;
-        *space = end;
-        Ok(true)
-    }
-
-    /// Writes and syncs a frame after `last`. After an error a part of the frame may be in the log.
-    pub(super) fn write(
-        &self,
-        segment: &SegmentFile,
-        last: &LogPosition,
-        frame: &[u8],
-    ) -> Result<(), FileFailure> {
-        let written = segment.opened.file.write(last.end, frame).and_then(|()| self.sync(segment));
-        written.map_err(|error| self.failure("write to", self.path(last.segment), error))
-    }
-
-    /// Makes sure that no frame is after `last`. The file has space there.
-    pub(super) fn erase(
-        &self,
-        segment: &SegmentFile,
-        last: &LogPosition,
-    ) -> Result<(), FileFailure> {
-        if self.has_failed_sync.load(Ordering::Acquire) {
-            let error = io::Error::other("a sync has failed");
-            return Err(self.failure("write to", self.path(last.segment), error));
-        }
-        self.write(segment, last, &[0; frame::SECTOR])
-    }
-
-    fn sync(&self, segment: &SegmentFile) -> io::Result<()> {
-        self.noted(segment.opened.file.sync_data())
-    }
-
-    fn noted(&self, synced: io::Result<()>) -> io::Result<()> {
+    /// Notes if a sync has failed.
+    pub(super) fn noted(&self, synced: io::Result<()>) -> io::Result<()> {
         synced.inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 
-    pub(super) fn is_in_place(&self, segment: &SegmentFile, last: &LogPosition) -> bool {
-        match self.disk.path_kind(self.path(last.segment)) {
-            Ok(PathKind::File { identity, .. }) => identity == segment.opened.identity,
-            Ok(_) => false,
-            // An error says nothing about the file.
-            Err(_) => true,
-        }
-    }
-
     /// A failure of the log. Nothing of a group is in it.
-    fn failure(&self, what: &str, path: &Path, error: io::Error) -> FileFailure {
-        let message = format!("cannot {what} the log {}: {}", path.display(), describe(&error));
+    pub(super) fn failure(&self, what: &str, segment: u64, error: io::Error) -> FileFailure {
+        let message = format!(
+            "cannot {what} the log {}: {}",
+            self.path(segment).display(),
+            errors::describe_io(&error)
+        );
         FileFailure::new(ErrorKind::Unavailable, message)
-    }
-}
-
-/// Describes an error of the file system for an operator.
-fn describe(error: &io::Error) -> String {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
-    match error.kind() {
-        StorageFull | QuotaExceeded => format!("the disk is full ({error})"),
-        _ => error.to_string(),
     }
 }

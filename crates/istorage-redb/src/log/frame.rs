@@ -20,7 +20,6 @@ const HEAD: usize = 36;
 const CHECKSUM: usize = 4;
 
 /// A frame that was read and is intact.
-#[derive(Debug)]
 pub(super) struct Frame {
     /// The place after the frame.
     pub(super) position: LogPosition,
@@ -36,7 +35,6 @@ pub(super) fn frame_len(payload: usize) -> usize {
 }
 
 /// The bytes of a frame that is being made: its payload, behind room for its head.
-#[derive(Debug)]
 pub(crate) struct FrameBytes(Vec<u8>);
 
 impl FrameBytes {

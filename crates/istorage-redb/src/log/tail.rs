@@ -11,7 +11,6 @@ use super::{
 use crate::{errors, mem_table::MemTable, time::Moment};
 
 /// The rows after the place that a file names, from frames that are all intact.
-#[derive(Debug)]
 pub(crate) struct LogTail {
     pub(crate) rows: MemTable,
     /// The time of the last frame that has one.

@@ -20,17 +20,15 @@ use std::{
     io,
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use redb::{BackendError, Builder, DatabaseError, StorageBackend};
+use redb::{BackendError, StorageBackend};
 
 use self::file::PlatterFile;
 pub(super) use self::gate::Gate;
 use super::rng::Rng;
-use crate::disk::{
-    self, Disk, FolderSync, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
-};
+use crate::disk::{Disk, FolderSync, OpenFile, OpenMode, PageCache, PathKind};
 
 /// The number of a file.
 type Id = usize;
@@ -362,24 +360,14 @@ impl Disk for SimDisk {
         })
     }
 
-    fn database(
-        &self,
-        path: &Path,
-        mode: OpenMode,
-        builder: &Builder,
-        has_failed_sync: &Arc<AtomicBool>,
-    ) -> Result<OpenDatabase, DatabaseError> {
-        // Reads wait until the filer has opened the file again.
-        self.gate.opens();
-        let file = self.file(path, mode)?;
+    fn file(&self, path: &Path, mode: OpenMode) -> io::Result<OpenFile> {
+        if !is_log(path) {
+            // Reads wait until the filer has opened the file again.
+            self.gate.opens();
+        }
+        let file = SimDisk::file(self, path, mode)?;
         let (cache, identity) = (SimCache(self.clone(), file.id), Some((0, file.id as u64)));
-        disk::open(OpenFile { file, cache, identity }, mode, builder, has_failed_sync)
-    }
-
-    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile> {
-        let file = self.file(path, mode)?;
-        let identity = Some((0, file.id as u64));
-        Ok(LogFile { file: Box::new(file), identity })
+        Ok(OpenFile { file: Box::new(file), cache: Box::new(cache), identity })
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {

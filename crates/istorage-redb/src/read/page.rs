@@ -19,23 +19,15 @@ use crate::{
 const PAGE_ROWS: usize = 1_000;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// A part of the rows of a range.
-#[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) rows: Vec<ExpiringRow>,
-    /// The rest of the range, if the page did not reach its end.
-    pub(crate) rest: Option<Range>,
-}
-
-/// Reads a page. If a row is damaged, the page has the rows before it. The next page begins with
+/// Reads a page, and returns the rest of the range if the page did not reach its end. If a row is damaged, the page has the rows before it. The next page begins with
 /// the damaged row and fails.
-pub(super) fn read(
+pub(crate) fn read(
     view: &mut RowView,
     keyspace: &Keyspace,
     pkey: &[u8],
     range: &Range,
     now: Moment,
-) -> Result<Page> {
+) -> Result<(Vec<ExpiringRow>, Option<Range>)> {
     let (from, end) = layout::row_keys(pkey, range);
     let bound = end.as_ref().map(Vec::as_slice);
     let most = (PAGE_ROWS, PAGE_BYTES);
@@ -44,12 +36,12 @@ pub(super) fn read(
     let table = view.table(keyspace)?;
     let mut part = PartialPage::default();
     let why = match errors::catch_page_error(|| rows.read(table, in_memory, &mut part)) {
-        Ok(Ok(rest)) => return Ok(Page { rows: part.rows, rest }),
+        Ok(Ok(rest)) => return Ok((part.rows, rest)),
         Ok(Err(error)) => error,
         Err(page_error) => errors::damaged_row(rows.name(), page_error),
     };
     match part.last {
-        Some(last) => Ok(Page { rows: part.rows, rest: Some(range.behind(&last)) }),
+        Some(last) => Ok((part.rows, Some(range.behind(&last)))),
         None => Err(why),
     }
 }

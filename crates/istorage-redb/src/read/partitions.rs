@@ -17,32 +17,20 @@ use crate::{
 const PAGE_STEPS: usize = 1_000;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// A part of the requested keys.
-#[derive(Debug)]
-pub(crate) struct PartitionPage {
-    pub(crate) pkeys: Vec<Bytes>,
-    /// The key of the row where the next page begins, if the page did not reach the end.
-    pub(crate) rest: Option<Vec<u8>>,
-}
-
 /// Reads the keys that begin with `prefix`, from the row with the key `from` on.
-pub(super) fn read(
+pub(crate) fn read(
     view: &mut RowView,
     keyspace: &Keyspace,
     prefix: &[u8],
-    from: Vec<u8>,
-) -> Result<PartitionPage> {
-    let (mut pkeys, mut bytes, mut next) = (Vec::new(), 0, Some(from));
+    from: &[u8],
+) -> Result<(Vec<Bytes>, Option<Vec<u8>>)> {
+    let (mut pkeys, mut bytes, mut next) = (Vec::new(), 0, Some(from.to_vec()));
     for _ in 0..PAGE_STEPS {
         let Some(from) = next.as_deref().filter(|_| bytes < PAGE_BYTES) else { break };
-        let Some((key, is_there)) = next_row(view, keyspace, from)? else {
+        let Some(key) = next_row(view, keyspace, from)? else {
             next = None;
             break;
         };
-        if !is_there {
-            next = Some([&key[..], &[0]].concat());
-            continue;
-        }
         let pkey = layout::pkey(&key).ok_or_else(|| {
             errors::damaged_row(keyspace.row_name(from), "a page holds other rows")
         })?;
@@ -52,31 +40,19 @@ pub(super) fn read(
         }
         next = behind(pkey, prefix);
     }
-    Ok(PartitionPage { pkeys, rest: next })
+    Ok((pkeys, next))
 }
 
-/// The key of the first row from `from` on, and whether the row is there: a row of the file may
-/// have been removed in memory.
-fn next_row(view: &mut RowView, keyspace: &Keyspace, from: &[u8]) -> Result<Option<(Bytes, bool)>> {
+/// The key of the first row from `from` on. A row that was removed in memory may count.
+fn next_row(view: &mut RowView, keyspace: &Keyspace, from: &[u8]) -> Result<Option<Bytes>> {
     let in_memory = view.of_one_moment(|held| held.first_from(&keyspace.name, from))?;
     let failed = |error| {
         errors::read_error(format!("{} and those after it", keyspace.row_name(from)), error)
     };
-    let in_file = {
-        let mut rows = search::rows_from(view.table(keyspace)?, from).map_err(failed)?;
-        let next = rows.next().map_err(failed)?;
-        next.map(|(key, _)| Bytes::copy_from_slice(key.value()))
-    };
-    match (in_file, in_memory) {
-        (Some(file), Some(memory)) if memory <= file => Ok(Some((memory, true))),
-        (None, Some(memory)) => Ok(Some((memory, true))),
-        (Some(file), _) => {
-            let known = view.of_one_moment(|held| held.get(&keyspace.name, &file).cloned())?;
-            let is_there = known.is_none_or(|row| row.is_some());
-            Ok(Some((file, is_there)))
-        }
-        (None, None) => Ok(None),
-    }
+    let mut rows = search::rows_from(view.table(keyspace)?, from).map_err(failed)?;
+    let in_file = rows.next().map_err(failed)?;
+    let in_file = in_file.map(|(key, _)| Bytes::copy_from_slice(key.value()));
+    Ok(in_file.into_iter().chain(in_memory).min())
 }
 
 /// The first key of a row that can follow the partition `pkey`.

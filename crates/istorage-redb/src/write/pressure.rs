@@ -17,7 +17,6 @@ const FIRST_RATE: f64 = 32e6;
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// A bucket of bytes that fills at the rate of the filer.
-#[derive(Debug)]
 pub(super) struct Pressure {
     /// The size of a table.
     size: f64,

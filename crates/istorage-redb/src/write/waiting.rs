@@ -12,7 +12,7 @@ const GROUP_REQUESTS: usize = 1_024;
 const GROUP_BYTES: usize = 1 << 20;
 
 /// The jobs in the order of their work: first the urgent ones, each kind in order of arrival.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct WaitingJobs(VecDeque<WriteJob>);
 
 impl WaitingJobs {

@@ -8,6 +8,7 @@
 //! While the writer waits for the filer, the filer needs no turn.
 
 use std::{
+    fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -18,13 +19,11 @@ use crate::{desk::Desk, power::rng::Rng};
 /// How long a thread waits before it looks again at what nobody tells it.
 const LOOK: Duration = Duration::from_micros(100);
 
-#[derive(Debug)]
 pub(in crate::power) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
 }
 
-#[derive(Debug)]
 struct GateState {
     rng: Rng,
     /// The desk of the filer of an open driver. Without it nobody waits.
@@ -40,6 +39,12 @@ struct GateState {
     stands_still: bool,
     holds_writer: bool,
     writer_waits: bool,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
+    }
 }
 
 impl Gate {
