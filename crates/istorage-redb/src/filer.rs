@@ -20,7 +20,7 @@ use crate::{
     file::Contents,
     filing::{self, FilingTransaction},
     layout::Keyspace,
-    log::LogState,
+    log::{LogNeed, LogState},
     shared::Shared,
     tables::Tables,
 };
@@ -196,8 +196,11 @@ impl FilerThread {
         if let Also::Backup(reply) = filing.also {
             drop(reply.send(BackupRun::begin(&self.shared.file, self.shared.time.now())));
         }
-        // Freeing the rows takes long, so they are kept until the writer may go on.
-        let filed = self.tables.unlink();
+        // Freeing the rows takes long, so they are kept until the writer may go on. Reads that are
+        // under way at the close use them: the file then names no later segment, so a snapshot does
+        // not tell whether it has the rows.
+        let is_closing = filing.state.need == LogNeed::Closed;
+        let filed = if is_closing { None } else { self.tables.unlink() };
         self.shared.desk.done(took);
         drop((filed, filing.rows));
     }

@@ -166,6 +166,27 @@ async fn a_write_waits_until_a_drop_of_unknown_outcome_is_done_or_given_up() {
     assert!(node.driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_none());
 }
 
+/// The close moved the last rows into the file, and reads that were sent before it found no
+/// snapshot that went with the tables: they failed, as if the file had failed.
+#[tokio::test]
+async fn reads_that_were_sent_before_a_close_are_answered() {
+    let node = small_node().await;
+    for n in 0..20 {
+        node.put_row(n).await.unwrap();
+    }
+    let keys: Vec<Key> = (0..1_000).map(row).collect();
+    let read = || Box::pin(node.storage.get_batch(&keys, Instant::FAR_FUTURE));
+    let mut reads: Vec<_> = (0..300).map(|_| read()).collect();
+    for read in &mut reads {
+        // The first poll sends the read.
+        assert!(read.now_or_never().is_none());
+    }
+    node.driver.close().await;
+    for rows in join_all(reads).await {
+        assert_eq!(rows.unwrap().iter().flatten().count(), 20);
+    }
+}
+
 /// Waiting for the filer may take long. A request whose caller no longer waited, or whose deadline
 /// had passed, must not be written afterwards.
 #[tokio::test]
