@@ -175,7 +175,8 @@ impl FilerThread {
 
     fn end(&mut self, txn: WriteTransaction, state: LogState) -> Result<(), FileFailure> {
         self.shared.file.check_in_place()?;
-        filing::commit(txn, state, self.shared.time.now())?;
+        let committed = filing::commit(txn, state, self.shared.time.now());
+        committed.map_err(FileFailure::with_unknown_outcome)?;
         self.state = Some(state);
         Ok(())
     }

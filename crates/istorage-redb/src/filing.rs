@@ -184,7 +184,8 @@ fn expiry_of(key: &[u8], row: &[u8]) -> Option<Moment> {
 }
 
 /// Commits a transaction so that it is on the disk, and so that redb opens the file at once after a
-/// crash. The file then has all rows up to a place of the log.
+/// crash. The file then has all rows up to a place of the log. After an error it may have them, or
+/// not.
 ///
 /// Quick repair makes the file open at once: without it, redb would first read the file from one
 /// end to the other. It costs a second sync for each commit, and a map of the free pages: 64 KiB
@@ -205,7 +206,7 @@ pub(crate) fn commit(
     }
     txn.set_quick_repair(true);
     // redb may meet a damaged page after the commit is on the disk.
-    errors::catch(|| Ok(txn.commit()?)).map_err(FileFailure::with_unknown_outcome)
+    errors::catch(|| Ok(txn.commit()?))
 }
 
 #[cfg(test)]

@@ -30,6 +30,29 @@ async fn each_sync_of_a_durable_commit_that_fails_ends_the_driver_and_its_reads(
     }
 }
 
+/// The commit of an opening has the rows of the log. When it failed, the opening was answered as a
+/// write of unknown outcome.
+#[tokio::test]
+async fn an_opening_whose_sync_fails_is_unavailable() {
+    for works in 0.. {
+        let node = Node::start().await;
+        node.put("before", "1").await.unwrap();
+        node.switch.set(Disk::FileIsGone);
+        node.driver.close().await;
+        node.switch.set(Disk::FailsToSyncAfter(works));
+        let config = RedbConfig::new(node.path.clone());
+        let disk = Arc::new(FailingDisk(node.switch.clone()));
+        let clock = node.clock.clock();
+        match RedbDriver::open_on(config, clock, disk, LogSizes::default()).await {
+            Ok(_) => {
+                assert!(works > 3, "the header of the segment, and the commit");
+                break;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
+        }
+    }
+}
+
 /// The close writes the time into the file, so the next driver goes on from it.
 #[tokio::test]
 async fn a_lease_that_is_over_is_not_seen_again_after_a_close() {
