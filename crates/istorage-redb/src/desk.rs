@@ -37,7 +37,8 @@ pub(crate) enum Also {
 /// What the filer does next.
 pub(crate) enum FilerWork {
     File(Filing),
-    /// A read or a write failed: opens the file again if it has failed. Then nothing waits.
+    /// A read or a write failed: opens the file again if it has failed, and then removes expired
+    /// rows.
     Check,
     /// Nothing waits.
     Idle,

@@ -55,9 +55,9 @@ use crate::{
 ///
 /// The histogram `istorage_redb_freeze_seconds` has the durations of the beginnings of a segment of
 /// the log, one for each of these commits but that of the close. All writes wait for them. The
-/// gauge `istorage_redb_table_bytes` says how full the table is that the file does not have, and
-/// the counter `istorage_redb_slowed_groups_total` counts the groups of writes that were slowed, so
-/// that the file keeps up.
+/// gauge `istorage_redb_table_bytes` says how full the active table is, and the counter
+/// `istorage_redb_slowed_groups_total` counts the groups of writes that were slowed, so that the
+/// file keeps up.
 ///
 /// The counter `istorage_redb_damaged_rows_total` counts the damage that the check of a file that
 /// was not closed in order has found. Install the recorder before opening the driver.
@@ -87,10 +87,10 @@ use crate::{
 ///
 /// # Backups
 /// A [backup](StorageDriver::backup) first brings all rows into the file, and then reads one
-/// snapshot of it. It stops no writes. Until the
-/// backup ends, the file keeps the pages of the snapshot, and grows by the pages that are written
-/// meanwhile. An [`OfflineBackup`](crate::OfflineBackup) copies a file that no driver has open,
-/// and [`restore`](crate::restore) makes a new file from a backup.
+/// snapshot of it. It stops no writes. Until the backup ends, the file keeps the pages of the
+/// snapshot, and grows by the pages that are written meanwhile. An
+/// [`OfflineBackup`](crate::OfflineBackup) copies a file that no driver has open, and
+/// [`restore`](crate::restore) makes a new file from a backup.
 ///
 /// # Dropping
 /// The driver and all its storages can be dropped without [`close`](StorageDriver::close). Requests

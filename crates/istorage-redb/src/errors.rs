@@ -14,7 +14,8 @@ pub(crate) use self::{
 };
 use crate::layout::{FORMAT, WITHOUT_LOG};
 
-/// Runs a part of a transaction. If redb panics, it leaves an unfinished state.
+/// Runs a part of a transaction. If redb panics, the transaction is unfinished, and the file is to
+/// be opened again.
 pub(crate) fn catch<T>(run: impl FnOnce() -> Result<T, FileFailure>) -> Result<T, FileFailure> {
     catch_page_error(run).unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error)))
 }

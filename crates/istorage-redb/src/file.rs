@@ -37,8 +37,8 @@ pub(crate) struct StorageFile {
     config: RedbConfig,
     disk: Arc<dyn Disk>,
     log: LogFiles,
-    /// `Existing`, or `ReadOnly` for a file that is never changed.
-    mode: OpenMode,
+    /// Whether the file is never changed.
+    is_read_only: bool,
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
     open: RwLock<Option<OpenDatabase>>,
@@ -63,18 +63,18 @@ impl StorageFile {
         let has_failed_sync = Arc::default();
         let log =
             LogFiles::new(Arc::clone(&disk), &config.path, sizes, Arc::clone(&has_failed_sync));
-        let (mode, open) = (OpenMode::Existing, RwLock::new(None));
-        StorageFile { config, disk, log, mode, open, has_failed_sync }
+        let (is_read_only, open) = (false, RwLock::new(None));
+        StorageFile { config, disk, log, is_read_only, open, has_failed_sync }
     }
 
     /// A file that is never changed. Its lock keeps away every process that would change it.
     pub(crate) fn for_reading(config: RedbConfig, disk: Arc<dyn Disk>) -> StorageFile {
         let file = StorageFile::new(config, disk, LogSizes::default());
-        StorageFile { mode: OpenMode::ReadOnly, ..file }
+        StorageFile { is_read_only: true, ..file }
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.mode == OpenMode::ReadOnly
+        self.is_read_only
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -149,15 +149,21 @@ impl StorageFile {
     /// Opens the existing file for the writer, with the rows of all frames of its log, and begins a
     /// segment of the log. `unique` becomes the number of a new log.
     fn load_to_write(&self, unique: u64) -> Result<(OpenDatabase, Contents, WriteLog, bool)> {
-        let mut keeps_index = true;
+        let mut damage = None;
         loop {
+            let keeps_index = damage.is_none();
             let (open, contents) = self.load(OpenMode::Existing)?;
             let taken = errors::catch_page_error(|| {
                 let log = self.take_up(&open.database, &contents, unique, keeps_index)?;
                 Ok((Contents::read(&open.database, self.path())?, log))
             });
             let error = match taken {
-                Ok(Ok((contents, log))) => return Ok((open, contents, log, keeps_index)),
+                Ok(Ok((contents, log))) => {
+                    if let Some(error) = damage {
+                        tracing::error!(file = %self.path().display(), %error, "expired rows are no longer removed from the storage file");
+                    }
+                    return Ok((open, contents, log, keeps_index));
+                }
                 Ok(Err(error)) => error,
                 Err(page) => errors::unusable_file(self.path(), &page),
             };
@@ -165,9 +171,8 @@ impl StorageFile {
             if !(keeps_index && error.kind() == ErrorKind::Corrupt) {
                 return Err(error);
             }
-            // The rows do not need the index.
-            tracing::error!(file = %self.path().display(), %error, "expired rows are no longer removed from the storage file");
-            keeps_index = false;
+            // Perhaps only the index of the rows that expire is damaged. The rows do not need it.
+            damage = Some(error);
         }
     }
 
@@ -351,7 +356,7 @@ impl StorageFile {
     /// Begins a snapshot of the file.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, FileFailure> {
         let open = read(&self.open);
-        let open = open.as_ref().ok_or_else(|| self.not_open())?;
+        let open = open.as_ref().ok_or_else(|| self.not_usable())?;
         Ok(open.database.begin_read()?)
     }
 
@@ -380,19 +385,19 @@ impl StorageFile {
             return Err(FileFailure::failed_sync(self.path()));
         }
         let open = read(&self.open);
-        let open = open.as_ref().ok_or_else(|| self.not_open())?;
+        let open = open.as_ref().ok_or_else(|| self.not_usable())?;
         self.check_place_of(open)?;
         Ok(open.database.begin_write()?)
     }
 
-    /// The failure of a call while the file is not open.
-    pub(crate) fn not_open(&self) -> FileFailure {
+    /// The failure of a call while the file or its log cannot be used.
+    pub(crate) fn not_usable(&self) -> FileFailure {
         if self.has_failed_sync() {
             return FileFailure::failed_sync(self.path());
         }
         let path = self.path().display();
         let message =
-            format!("the storage file {path} failed, and opening it again did not succeed yet");
+            format!("the storage file {path} or its log failed, and does not work again yet");
         FileFailure::new(ErrorKind::Unavailable, message)
     }
 }

@@ -76,7 +76,9 @@ impl FilerThread {
                 FilerWork::Check => {
                     self.check();
                     self.shared.desk.checked();
-                    self.purge();
+                    if self.failing.is_none() {
+                        self.purge();
+                    }
                 }
                 FilerWork::Idle => self.purge(),
             }
@@ -122,9 +124,9 @@ impl FilerThread {
         }
     }
 
-    /// Tries again without the index of the rows that expire. If that succeeds, only the index was
-    /// damaged, and it is not used any more: a filing must not fail because of rows that it does not
-    /// write. Readers do not see expired rows, whether the file has them or not.
+    /// Tries again without the index of the rows that expire. If that succeeds, the index is not
+    /// used any more: a filing must not fail because of rows that it does not write. Readers do not
+    /// see expired rows, whether the file has them or not.
     fn without_index(
         &mut self,
         damage: &FileFailure,
@@ -175,8 +177,9 @@ impl FilerThread {
 
     fn end(&mut self, txn: WriteTransaction, state: LogState) -> Result<(), FileFailure> {
         self.shared.file.check_in_place()?;
-        let committed = filing::commit(txn, state, self.shared.time.now());
-        committed.map_err(FileFailure::with_unknown_outcome)?;
+        // redb may meet a damaged page after the commit is on the disk.
+        errors::catch(|| filing::commit(txn, state, self.shared.time.now()))
+            .map_err(FileFailure::with_unknown_outcome)?;
         self.state = Some(state);
         Ok(())
     }
@@ -214,7 +217,9 @@ impl FilerThread {
                 Ok(true) => self.note_success(),
                 Ok(false) => return,
                 Err(failure) if failure.is_damage() => {
-                    drop(self.without_index(&failure, |_| Ok(())));
+                    let begins =
+                        |filer: &mut FilerThread| Ok(filer.shared.file.begin_write()?.abort()?);
+                    return drop(self.without_index(&failure, begins));
                 }
                 Err(failure) => return self.recover(&failure),
             }

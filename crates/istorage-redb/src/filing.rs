@@ -10,7 +10,7 @@ use bytes::Bytes;
 use redb::{CursorError, ReadTransaction, ReadableTable, Table, TableHandle, WriteTransaction};
 
 use crate::{
-    errors::{self, FileFailure},
+    errors::FileFailure,
     layout::{
         self, FORMAT, FileRow, Keyspace, KeyspaceChange, META, META_FORMAT, META_LOG, META_TIME,
     },
@@ -205,8 +205,7 @@ pub(crate) fn commit(
         meta.insert(META_TIME, &layout::encode_time(time)[..])?;
     }
     txn.set_quick_repair(true);
-    // redb may meet a damaged page after the commit is on the disk.
-    errors::catch(|| Ok(txn.commit()?))
+    Ok(txn.commit()?)
 }
 
 #[cfg(test)]

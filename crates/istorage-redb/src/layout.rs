@@ -32,7 +32,8 @@ pub(crate) use self::{
 };
 use crate::{errors, time::Moment};
 
-/// The table with the mark of this driver, the format, and the time of the file.
+/// The table with the mark of this driver, the format, the time of the file, and the state of its
+/// log.
 pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 /// The key in `meta` of [`MAGIC`].
 pub(crate) const META_MAGIC: &str = "magic";

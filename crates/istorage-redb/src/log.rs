@@ -49,7 +49,8 @@ use crate::{
 pub(crate) struct WriteLog {
     files: LogFiles,
     segment: OpenFile,
-    /// For how many bytes of the segment the disk has space.
+    /// For how many bytes of the segment the disk has space. It is remembered, because the length
+    /// comes with the times of the file, which nobody must ask for (`kind_of` in `disk/real.rs`).
     space: u64,
     position: LogPosition,
 }

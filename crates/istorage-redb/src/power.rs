@@ -108,9 +108,12 @@ impl Node {
 
     /// Lets the filer look after the file, as it does when it has nothing else to do: it removes
     /// expired rows, up to its first change of the disk. The next changes are those of the gate.
-    async fn rest(&self, disk: &SimDisk) {
+    /// Returns whether it began to.
+    async fn rest(&self, disk: &SimDisk) -> bool {
+        let was_idle = self.desk.is_idle();
         self.desk.check();
         until(|| disk.gate().has_filer_at_rest()).await;
+        was_idle && !self.desk.is_idle()
     }
 
     async fn rows(&self, disk: &SimDisk) -> istorage::Result<Rows> {
@@ -297,7 +300,8 @@ async fn run(
     let last = before.values().chain(leases.0.keys()).max();
     let mut number = last.map_or(1, |last| last + 1_000);
     let (mut rows, mut time) = (before.clone(), start);
-    let mut history = History { opened: disk.moment(), start, before, steps: Vec::new(), leases };
+    let opened = disk.moment();
+    let mut history = History { opened, start, before, steps: Vec::new(), leases, purges: 0 };
     let mut failures = disk.failures();
     for _ in 0..steps {
         if rng.below(12) == 0 {
@@ -324,7 +328,7 @@ async fn run(
             }
         }
         if rng.below(3) == 0 {
-            node.rest(disk).await;
+            history.purges += usize::from(node.rest(disk).await);
         }
         let together = 1 + rng.below(4);
         let first = rng.below(PARTITIONS.len() as u64);
@@ -407,6 +411,8 @@ struct Exploration {
     /// The number of power failures, and the number of leases that expired in the first history.
     failures: usize,
     expired: usize,
+    /// How often the filer began to remove expired rows while it rested, in the first history.
+    purges: usize,
 }
 
 impl Exploration {
@@ -414,7 +420,7 @@ impl Exploration {
         let (rng, sync) = (Rng(seed), Sync::Works);
         let (steps, moments) = (40, 40);
         let (writes_fail_one_in, keeps_cache) = (None, false);
-        let (failures, expired) = (0, 0);
+        let (failures, expired, purges) = (0, 0, 0);
         Exploration {
             rng,
             steps,
@@ -424,6 +430,7 @@ impl Exploration {
             keeps_cache,
             failures,
             expired,
+            purges,
         }
     }
 
@@ -443,6 +450,7 @@ impl Exploration {
         let (start, leases) = (Duration::ZERO, Leases::default());
         let history = run(&disk, self.steps, start, leases, &mut self.rng).await?;
         self.expired += history.expired();
+        self.purges += history.purges;
         let nothing = |rows: &Rows| rows.is_empty();
         let left = self.lose_power(&disk, &history, &nothing, self.moments).await?;
         for (moment, left) in left {
@@ -502,7 +510,7 @@ impl Exploration {
 /// Explores from some seeds, and from many more in long rounds.
 async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
     let seeds = if tck::trial::is_long() { 250 * seeds } else { seeds };
-    let (mut failures, mut expired) = (0, 0);
+    let (mut failures, mut expired, mut purges) = (0, 0, 0);
     for seed in 0..seeds {
         let mut exploration = Exploration::new(seed);
         change(&mut exploration);
@@ -513,9 +521,10 @@ async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
         }
         failures += exploration.failures;
         expired += exploration.expired;
+        purges += exploration.purges;
     }
     println!("{seeds} histories, {expired} leases expired, the power was lost {failures} times");
-    assert!(expired > 0);
+    assert!(expired > 0 && purges > 0, "{expired} leases expired, and {purges} removals began");
 }
 
 /// A seed that found a loss could not be repeated, because the filer is a second thread.

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 
 use crate::{desk::Desk, errors::FileFailure, file::StorageFile, time::SteadyTime};
 
-/// What the threads that write share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) file: Arc<StorageFile>,

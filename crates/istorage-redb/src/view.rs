@@ -119,16 +119,13 @@ impl RowView {
             self.gaps.note_segment(snapshot.segment);
             self.snapshot = Some(snapshot);
         }
-        Err(self.file.not_open().into())
+        Err(self.file.not_usable().into())
     }
 
     fn hold(&self) -> Result<RwLockReadGuard<'_, Held>> {
-        if self.file.has_failed_sync() {
-            return Err(FileFailure::failed_sync(self.file.path()).into());
-        }
         let held = self.tables.hold();
-        match self.file.is_unsettled() {
-            true => Err(self.file.not_open().into()),
+        match self.file.has_failed_sync() || self.file.is_unsettled() {
+            true => Err(self.file.not_usable().into()),
             false => Ok(held),
         }
     }
@@ -137,7 +134,7 @@ impl RowView {
     pub(crate) fn find_table(&mut self, keyspace: &Keyspace) -> Result<Option<&RowTable>> {
         match &mut self.snapshot {
             Some(snapshot) => snapshot.table(keyspace),
-            None => Err(self.file.not_open().into()),
+            None => Err(self.file.not_usable().into()),
         }
     }
 
@@ -172,7 +169,7 @@ impl RowView {
     /// whether the gap in which the search ends is to be known afterwards.
     fn search(&mut self, keyspace: &Keyspace, key: &[u8], notes_gap: bool) -> Result<MemRow> {
         let RowView { file, snapshot, gaps, .. } = self;
-        let Some(snapshot) = snapshot else { return Err(file.not_open().into()) };
+        let Some(snapshot) = snapshot else { return Err(file.not_usable().into()) };
         let table = snapshot.table(keyspace)?;
         let table = table.ok_or_else(|| errors::no_keyspace(&keyspace.name))?;
         let name = || keyspace.row_name(key);

@@ -232,7 +232,7 @@ impl WriterThread {
 
     /// Brings a frame with some rows to the log.
     fn append(&mut self, rows: &MemTable) -> std::result::Result<(), FileFailure> {
-        let Some(log) = &mut self.log else { return Err(self.shared.file.not_open()) };
+        let Some(log) = &mut self.log else { return Err(self.shared.file.not_usable()) };
         // The file lacks rows of the segment before as long as their filing is under way.
         let filed = log.position().segment - u64::from(self.under_way.is_some());
         let written = log.append(log::encode(rows, self.shared.time.now(), filed));
@@ -263,7 +263,7 @@ impl WriterThread {
     /// Settles the log, if a write to it failed. Until then, nobody knows which rows there are.
     fn settle(&mut self) -> std::result::Result<(), FileFailure> {
         let file = &self.shared.file;
-        let Some(log) = &mut self.log else { return Err(file.not_open()) };
+        let Some(log) = &mut self.log else { return Err(file.not_usable()) };
         let settled = match file.has_failed_sync() {
             true => Err(FileFailure::failed_sync(file.path())),
             false => log.settle(),
@@ -364,7 +364,7 @@ impl WriterThread {
     /// Begins the next segment. The filer is free. Returns what the file has when it has the rows
     /// of this segment.
     fn begin_segment(&mut self) -> std::result::Result<LogState, FileFailure> {
-        let Some(log) = &mut self.log else { return Err(self.shared.file.not_open()) };
+        let Some(log) = &mut self.log else { return Err(self.shared.file.not_usable()) };
         let started = self.shared.clock.now();
         if let Err(failure) = log.begin_next() {
             self.note_failed_freeze(&failure);
@@ -458,7 +458,7 @@ impl WriterThread {
                 done.map_err(Error::from)?;
             }
             // It is done, or given up, before the next write.
-            None => return Err(self.shared.file.not_open().with_unknown_outcome().into()),
+            None => return Err(self.shared.file.not_usable().with_unknown_outcome().into()),
         }
         self.note_filed();
         // An older copy of the file, without the keyspace, is refused from now on.

@@ -101,9 +101,9 @@ fn rename_to_free(_: &Path, _: &Path, error: io::Error) -> io::Result<()> {
 
 /// The kind of the thing that a path leads to. Fails if there is nothing.
 ///
-/// This does not ask for the times of a file. If somebody has, Linux gives the next write of the
-/// file a time of its own. Some file systems, as ext4 without a journal, bring that time to the
-/// disk with the next sync: a second write, for each group of the log.
+/// This does not ask for the times of the file. When a program has asked for them, Linux gives the
+/// next write a time of its own. Some file systems, as ext4 without a journal, bring that time to
+/// the disk with the next sync: a second write, for each group of the log.
 #[cfg(target_os = "linux")]
 fn kind_of(path: &Path) -> io::Result<PathKind> {
     use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};

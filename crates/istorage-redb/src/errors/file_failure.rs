@@ -16,7 +16,6 @@ pub(crate) struct FileFailure {
 }
 
 impl FileFailure {
-    /// A failure without a cause in redb.
     pub(crate) fn new(kind: ErrorKind, message: String) -> FileFailure {
         FileFailure { kind, message }
     }
@@ -85,7 +84,7 @@ impl From<FileFailure> for Error {
     }
 }
 
-/// Any error of redb: nothing was written.
+/// Any error of redb. The caller of a commit adds that its outcome is unknown.
 impl<E> From<E> for FileFailure
 where
     redb::Error: From<E>,

@@ -154,3 +154,71 @@ async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
     assert_eq!(answer.unwrap(), Some(Bytes::from(vec![7; 10_000])));
     node.put("a", "3").await.unwrap();
 }
+
+/// How often the node log says that expired rows stay in the file.
+fn given_up(node: &Node) -> usize {
+    let lines = logs::of(&node.path);
+    lines.iter().filter(|line| line.contains("expired rows are no longer removed")).count()
+}
+
+/// Makes the page that has this byte in the storage file unreadable for the next driver.
+async fn with_bad_page(mut node: Node, byte: u64) -> Node {
+    node.restart_on(Disk::Works).await;
+    node.switch.fail_reads_of(byte);
+    node
+}
+
+fn lease(row: &'static str) -> AtomicBatch {
+    let ttl = Some(Duration::from_secs(3_600));
+    let value = Bytes::from(vec![9; 10_000]);
+    let ccols = Bytes::from(row);
+    let insert = Conditional::Insert { ccols, value, ttl };
+    AtomicBatch { conditionals: vec![(Bytes::from("p"), insert)], ..AtomicBatch::default() }
+}
+
+/// A page of the index of the rows that expire cannot be read: rows are filed without the index,
+/// and the node log says once what follows.
+#[tokio::test]
+async fn a_bad_page_of_the_expiry_index_is_reported_once() {
+    let node = Node::start().await;
+    let written = node.storage.write_atomic(lease("first"), Instant::FAR_FUTURE).await.unwrap();
+    assert!(written.is_applied());
+    node.driver.close().await;
+    // An entry of the index is a moment and the key of the row, without its value.
+    let file = std::fs::read(&node.path).unwrap();
+    let entry = b"\0\x01pfirst";
+    let is_value = |at: usize| file[at..].iter().take(200).filter(|byte| **byte == 9).count() > 50;
+    let place = (0..file.len()).find(|at| file[*at..].starts_with(entry) && !is_value(*at));
+    let node = with_bad_page(node, place.unwrap() as u64).await;
+    for n in ["second", "third"] {
+        assert!(
+            node.storage.write_atomic(lease(n), Instant::FAR_FUTURE).await.unwrap().is_applied()
+        );
+        let name = KeyspaceName::new(n).unwrap();
+        node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    }
+    assert_eq!(given_up(&node), 1, "{:?}", logs::of(&node.path));
+}
+
+/// A page of the rows was damaged, so the rows of the log could not be filed. The node log said
+/// that the index was given up, which was whole.
+#[tokio::test]
+async fn damaged_rows_are_not_reported_as_a_damaged_index() {
+    let node = Node::start().await;
+    node.put("row", "1").await.unwrap();
+    node.driver.close().await;
+    let node = with_bad_page(node, u64::MAX).await;
+    // The log has this write, and the file has not.
+    node.put("row", "2").await.unwrap();
+    node.switch.set(Disk::FileIsGone);
+    node.driver.close().await;
+    node.switch.set(Disk::Works);
+    let file = std::fs::read(&node.path).unwrap();
+    let place = file.windows(6).position(|bytes| bytes == b"\0\x01prow").unwrap();
+    node.switch.fail_reads_of(place as u64);
+    let (config, clock) = (RedbConfig::new(node.path.clone()), node.clock.clock());
+    let disk = Arc::new(FailingDisk(node.switch.clone()));
+    let opened = RedbDriver::open_on(config, clock, disk, LogSizes::default()).await;
+    opened.expect_err("the rows of the log cannot be filed");
+    assert_eq!(given_up(&node), 0, "{:?}", logs::of(&node.path));
+}

@@ -50,8 +50,8 @@ impl Contents {
             time.map(|bytes| layout::parse_time(&bytes).ok_or_else(|| damaged("time of the file")));
         let log =
             log.map(|bytes| LogState::parse(&bytes).ok_or_else(|| damaged("state of the log")));
-        // Without their names they would be absent: the log would not be read, and rows would live
-        // longer.
+        // A flipped bit of a name hides a value. Without the state the log would not be read, and
+        // without the time rows would live longer.
         if (log.is_none() || time.is_none()) && format == Some(FORMAT) {
             return Err(damaged("state of the log or the time"));
         }

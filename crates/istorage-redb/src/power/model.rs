@@ -40,6 +40,8 @@ pub(super) struct History {
     pub(super) before: Rows,
     pub(super) steps: Vec<Step>,
     pub(super) leases: Leases,
+    /// How often the filer began to remove expired rows while it rested.
+    pub(super) purges: usize,
 }
 
 /// Until when each lease lives at least, by the number of the call that wrote it.

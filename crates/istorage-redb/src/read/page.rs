@@ -19,8 +19,8 @@ use crate::{
 const PAGE_ROWS: usize = 1_000;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Reads a page, and returns the rest of the range if the page did not reach its end. If a row is damaged, the page has the rows before it. The next page begins with
-/// the damaged row and fails.
+/// Reads a page, and returns the rest of the range if the page did not reach its end. If a row is
+/// damaged, the page has the rows before it. The next page begins with the damaged row and fails.
 pub(crate) fn read(
     view: &mut RowView,
     keyspace: &Keyspace,

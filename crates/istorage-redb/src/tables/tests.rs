@@ -38,7 +38,11 @@ fn the_active_table_hides_the_frozen_one_and_both_hide_the_file() {
     assert_eq!(get("a"), Some(Some(Bytes::from("1"))));
     assert_eq!((get("b"), get("c")), (Some(None), Some(None)));
     assert_eq!(get("e"), None, "only the file knows");
-    assert_eq!(tables.hold().first_from(&name(), b"b"), Some(Bytes::from("b")), "removed, or not");
+    assert_eq!(
+        tables.hold().first_from(&name(), b"b"),
+        Some(Bytes::from("b")),
+        "a removed row may count"
+    );
     tables.unlink();
     assert_eq!((get("a"), get("b")), (None, Some(None)));
 }

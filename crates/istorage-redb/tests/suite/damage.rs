@@ -185,8 +185,8 @@ async fn a_flipped_bit_of_a_value_fails_the_calls_on_its_row_and_no_others() {
     node.driver.close().await;
 }
 
-/// The index of rows that expire is read when a file is opened, and with every write. A damaged
-/// page of the index would have failed all these calls.
+/// The index of rows that expire is read whenever rows are filed. A damaged page of the index would
+/// have failed all these calls.
 #[tokio::test]
 async fn a_damaged_expiry_index_fails_no_call_on_rows() {
     let folder = tempfile::tempdir().unwrap();
