@@ -213,12 +213,14 @@ async fn damaged_rows_are_not_reported_as_a_damaged_index() {
     node.switch.set(Disk::FileIsGone);
     node.driver.close().await;
     node.switch.set(Disk::Works);
-    let file = std::fs::read(&node.path).unwrap();
+    let mut file = std::fs::read(&node.path).unwrap();
     let place = file.windows(6).position(|bytes| bytes == b"\0\x01prow").unwrap();
-    node.switch.fail_reads_of(place as u64);
+    file[place / 4_096 * 4_096..][..4_096].fill(0);
+    std::fs::write(&node.path, file).unwrap();
     let (config, clock) = (RedbConfig::new(node.path.clone()), node.clock.clock());
     let disk = Arc::new(FailingDisk(node.switch.clone()));
     let opened = RedbDriver::open_on(config, clock, disk, LogSizes::default()).await;
-    opened.expect_err("the rows of the log cannot be filed");
+    let error = opened.expect_err("the rows of the log cannot be filed");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert_eq!(given_up(&node), 0, "{:?}", logs::of(&node.path));
 }
