@@ -26,7 +26,7 @@ use crate::{
     RedbConfig,
     disk::{self, Disk, OpenDatabase, OpenMode, PathKind, folder_of},
     errors::{self, FileFailure},
-    filing::{self, FilingTransaction},
+    filing::{self, AtIndex, FilingTransaction},
     log::{LogFiles, LogNeed, LogSizes, LogState, LogTail, WriteLog, refuse_foreign},
     mem_table::MemTable,
     time::Moment,
@@ -151,10 +151,11 @@ impl StorageFile {
     fn load_to_write(&self, unique: u64) -> Result<(OpenDatabase, Contents, WriteLog, bool)> {
         let mut damage = None;
         loop {
-            let keeps_index = damage.is_none();
+            let (keeps_index, at_index) = (damage.is_none(), AtIndex::default());
             let (open, contents) = self.load(OpenMode::Existing)?;
             let taken = errors::catch_page_error(|| {
-                let log = self.take_up(&open.database, &contents, unique, keeps_index)?;
+                let index = keeps_index.then_some(&at_index);
+                let log = self.take_up(&open.database, &contents, unique, index)?;
                 Ok((Contents::read(&open.database, self.path())?, log))
             });
             let error = match taken {
@@ -168,10 +169,10 @@ impl StorageFile {
                 Err(page) => errors::unusable_file(self.path(), &page),
             };
             abandon(Some(open));
-            if !(keeps_index && error.kind() == ErrorKind::Corrupt) {
+            if !(keeps_index && at_index.has_failed() && error.kind() == ErrorKind::Corrupt) {
                 return Err(error);
             }
-            // Perhaps only the index of the rows that expire is damaged. The rows do not need it.
+            // The rows do not need the index.
             damage = Some(error);
         }
     }
@@ -183,13 +184,13 @@ impl StorageFile {
         database: &Database,
         contents: &Contents,
         unique: u64,
-        keeps_index: bool,
+        index: Option<&AtIndex>,
     ) -> Result<WriteLog> {
         let mut tail = self.tail(contents)?.unwrap_or_else(|| LogTail::new(unique));
         let time = contents.time.max(tail.time).unwrap_or(Moment(0));
         let commit = |rows: &MemTable, position, need| {
             let txn = database.begin_write()?;
-            FilingTransaction { txn: &txn, keeps_index }.write(rows)?;
+            FilingTransaction { txn: &txn, index }.write(rows)?;
             filing::commit(txn, LogState { position, need }, time)
         };
         let named = contents.log.map_or(0, |state| state.position.segment);
@@ -210,7 +211,7 @@ impl StorageFile {
         let replayed = errors::catch_page_error(|| {
             let Some(tail) = self.tail(&contents)? else { return Ok(contents) };
             let txn = open.database.begin_write().map_err(FileFailure::from)?;
-            FilingTransaction { txn: &txn, keeps_index: false }.write(&tail.rows)?;
+            FilingTransaction { txn: &txn, index: None }.write(&tail.rows)?;
             let state = LogState { position: tail.last, need: LogNeed::Needed };
             filing::commit(txn, state, contents.time.max(tail.time).unwrap_or(Moment(0)))?;
             Contents::read(&open.database, self.path())

@@ -18,7 +18,7 @@ use crate::{
     desk::{Also, FilerWork, Filing},
     errors::{self, FileFailure},
     file::Contents,
-    filing::{self, FilingTransaction},
+    filing::{self, AtIndex, FilingTransaction},
     layout::Keyspace,
     log::{LogNeed, LogState},
     shared::Shared,
@@ -115,40 +115,24 @@ impl FilerThread {
         if !self.shared.file.is_open() {
             self.reopen();
         }
-        let tried = errors::catch(|| self.commit(filing));
+        let at_index = AtIndex::default();
+        let tried = errors::catch(|| self.commit(filing, &at_index));
         match tried {
-            Err(failure) if failure.is_damage() && self.keeps_index => {
-                self.without_index(&failure, |filer| filer.commit(filing))
+            Err(failure) if failure.is_damage() && at_index.has_failed() && self.keeps_index => {
+                self.give_up_index(&failure);
+                errors::catch(|| self.commit(filing, &at_index))
             }
             tried => tried,
         }
     }
 
-    /// Tries again without the index of the rows that expire. If that succeeds, the index is not
-    /// used any more: a filing must not fail because of rows that it does not write. Readers do not
-    /// see expired rows, whether the file has them or not.
-    fn without_index(
-        &mut self,
-        damage: &FileFailure,
-        run: impl FnOnce(&mut FilerThread) -> Result<(), FileFailure>,
-    ) -> Result<(), FileFailure> {
-        self.keeps_index = false;
-        self.reopen();
-        let tried = errors::catch(|| run(self));
-        self.keeps_index = tried.is_err();
-        if tried.is_ok() {
-            let file = self.shared.file.path().display();
-            tracing::error!(%file, error = %damage, "expired rows are no longer removed from the storage file");
-        }
-        tried
-    }
-
-    fn commit(&mut self, filing: &Filing) -> Result<(), FileFailure> {
+    fn commit(&mut self, filing: &Filing, at_index: &AtIndex) -> Result<(), FileFailure> {
         let txn = self.shared.file.begin_write()?;
-        let rows = FilingTransaction { txn: &txn, keeps_index: self.keeps_index };
+        let index = self.keeps_index.then_some(at_index);
+        let rows = FilingTransaction { txn: &txn, index };
         rows.write(&filing.rows)?;
         if self.keeps_index {
-            self.remove_expired(&rows, self.due()?, PURGE.max(filing.rows.len()))?;
+            self.remove_expired(&rows, self.due(at_index)?, PURGE.max(filing.rows.len()))?;
         }
         if let Also::Change(change) = &filing.also {
             rows.change(change)?;
@@ -159,8 +143,9 @@ impl FilerThread {
     }
 
     /// The keyspaces of the file with rows that have expired.
-    fn due(&self) -> Result<Vec<Keyspace>, FileFailure> {
-        filing::due(&self.shared.file.begin_read()?, self.shared.time.now())
+    fn due(&self, at_index: &AtIndex) -> Result<Vec<Keyspace>, FileFailure> {
+        let snapshot = self.shared.file.begin_read()?;
+        at_index.work(|| filing::due(&snapshot, self.shared.time.now()))
     }
 
     fn remove_expired(
@@ -213,13 +198,12 @@ impl FilerThread {
     /// After a failure the rest waits for the next pause: on a full disk each try would fail, too.
     fn purge(&mut self) {
         while self.keeps_index && self.shared.file.is_open() && !self.shared.desk.has_work() {
-            match errors::catch(|| self.purge_once()) {
+            let at_index = AtIndex::default();
+            match errors::catch(|| self.purge_once(&at_index)) {
                 Ok(true) => self.note_success(),
                 Ok(false) => return,
-                Err(failure) if failure.is_damage() => {
-                    let begins =
-                        |filer: &mut FilerThread| Ok(filer.shared.file.begin_write()?.abort()?);
-                    return drop(self.without_index(&failure, begins));
+                Err(failure) if failure.is_damage() && at_index.has_failed() => {
+                    self.give_up_index(&failure);
                 }
                 Err(failure) => return self.recover(&failure),
             }
@@ -227,15 +211,25 @@ impl FilerThread {
     }
 
     /// Returns whether there was a row to remove.
-    fn purge_once(&mut self) -> Result<bool, FileFailure> {
-        let (Some(state), due) = (self.state, self.due()?) else { return Ok(false) };
+    fn purge_once(&mut self, at_index: &AtIndex) -> Result<bool, FileFailure> {
+        let (Some(state), due) = (self.state, self.due(at_index)?) else { return Ok(false) };
         if due.is_empty() {
             return Ok(false);
         }
         let txn = self.shared.file.begin_write()?;
-        self.remove_expired(&FilingTransaction { txn: &txn, keeps_index: true }, due, PURGE)?;
+        let rows = FilingTransaction { txn: &txn, index: Some(at_index) };
+        self.remove_expired(&rows, due, PURGE)?;
         self.end(txn, state)?;
         Ok(true)
+    }
+
+    /// Stops removing expired rows. Readers do not see expired rows, whether the file has them or
+    /// not.
+    fn give_up_index(&mut self, failure: &FileFailure) {
+        let file = self.shared.file.path().display();
+        tracing::error!(%file, error = %failure, "expired rows are no longer removed from the storage file");
+        self.keeps_index = false;
+        self.reopen_if_in_place();
     }
 
     /// Opens the file again if a transaction cannot begin.
@@ -257,8 +251,12 @@ impl FilerThread {
             let file = self.shared.file.path().display();
             tracing::error!(%file, error = %failure, "the storage file failed; it is opened again");
         }
-        // A file that has lost its name must stay open: after closing, nobody could bring the file
-        // back.
+        self.reopen_if_in_place();
+    }
+
+    /// Opens the file again, unless it has lost its name: such a file must stay open, because after
+    /// closing nobody could bring it back.
+    fn reopen_if_in_place(&mut self) {
         if !self.shared.file.is_missing() {
             self.reopen();
         }

@@ -4,7 +4,7 @@
 //! its moment of expiry, unless the index is damaged. The row that is replaced tells which entry to
 //! remove, so the index is kept here only.
 
-use std::{collections::btree_map, iter::Peekable, ops::Bound, time::Duration};
+use std::{cell::Cell, collections::btree_map, iter::Peekable, ops::Bound, time::Duration};
 
 use bytes::Bytes;
 use redb::{CursorError, ReadTransaction, ReadableTable, Table, TableHandle, WriteTransaction};
@@ -20,11 +20,34 @@ use crate::{
     time::Moment,
 };
 
+/// Whether a transaction is at work on the index of the rows that expire, or removes such rows. If
+/// redb then meets a damaged page, the index is given up: a filing must not fail because of rows
+/// that it does not write.
+#[derive(Default)]
+pub(crate) struct AtIndex(Cell<bool>);
+
+impl AtIndex {
+    pub(crate) fn work<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, FileFailure>,
+    ) -> Result<T, FileFailure> {
+        self.0.set(true);
+        let done = work()?;
+        self.0.set(false);
+        Ok(done)
+    }
+
+    /// Whether such work began and did not succeed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.0.get()
+    }
+}
+
 /// A durable transaction on the storage file.
 pub(crate) struct FilingTransaction<'t> {
     pub(crate) txn: &'t WriteTransaction,
-    /// Whether the indexes of the rows that expire are kept up.
-    pub(crate) keeps_index: bool,
+    /// `None` if the indexes of the rows that expire are not kept up.
+    pub(crate) index: Option<&'t AtIndex>,
 }
 
 /// How many rows must follow a new row in its partition, so that a search for their place is worth
@@ -80,24 +103,27 @@ impl<'t> FilingTransaction<'t> {
         now: Moment,
         limit: usize,
     ) -> Result<usize, FileFailure> {
-        let mut index = self.txn.open_table(keyspace.expiry())?;
-        let due: Vec<Vec<u8>> = {
-            let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
-            let entries = index.range::<&[u8]>(..&end[..])?.take(limit);
-            let keys = entries.map(|entry| entry.map(|(key, _)| key.value().to_vec()));
-            keys.collect::<Result<_, _>>()?
-        };
-        let mut rows = self.txn.open_table(keyspace.rows())?;
-        for entry in &due {
-            // A damaged row stays, so that a reader of the row gets the error.
-            if let Ok((at, key)) = layout::parse_expiry_key(entry)
-                && rows.get(key)?.is_some_and(|row| expiry_of(key, row.value()) == Some(at))
-            {
-                rows.remove(key)?;
+        let Some(at_index) = self.index else { return Ok(0) };
+        at_index.work(|| {
+            let mut index = self.txn.open_table(keyspace.expiry())?;
+            let due: Vec<Vec<u8>> = {
+                let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
+                let entries = index.range::<&[u8]>(..&end[..])?.take(limit);
+                let keys = entries.map(|entry| entry.map(|(key, _)| key.value().to_vec()));
+                keys.collect::<Result<_, _>>()?
+            };
+            let mut rows = self.txn.open_table(keyspace.rows())?;
+            for entry in &due {
+                // A damaged row stays, so that a reader of the row gets the error.
+                if let Ok((at, key)) = layout::parse_expiry_key(entry)
+                    && rows.get(key)?.is_some_and(|row| expiry_of(key, row.value()) == Some(at))
+                {
+                    rows.remove(key)?;
+                }
+                index.remove(&entry[..])?;
             }
-            index.remove(&entry[..])?;
-        }
-        Ok(due.len())
+            Ok(due.len())
+        })
     }
 
     /// Makes or drops a keyspace.
@@ -162,20 +188,20 @@ impl IndexOfFiling<'_, '_> {
         row: &MemRow,
     ) -> Result<(), FileFailure> {
         let new = row.as_ref().and_then(|row| expiry_of(key, row));
-        if old == new || !self.filing.keeps_index {
-            return Ok(());
-        }
-        let index = match &mut self.table {
-            Some(index) => index,
-            closed => closed.insert(self.filing.txn.open_table(self.keyspace.expiry())?),
-        };
-        if let Some(at) = old {
-            index.remove(&layout::expiry_key(at, key)[..])?;
-        }
-        if let Some(at) = new {
-            index.insert(&layout::expiry_key(at, key)[..], ())?;
-        }
-        Ok(())
+        let Some(at_index) = self.filing.index.filter(|_| old != new) else { return Ok(()) };
+        at_index.work(|| {
+            let index = match &mut self.table {
+                Some(index) => index,
+                closed => closed.insert(self.filing.txn.open_table(self.keyspace.expiry())?),
+            };
+            if let Some(at) = old {
+                index.remove(&layout::expiry_key(at, key)[..])?;
+            }
+            if let Some(at) = new {
+                index.insert(&layout::expiry_key(at, key)[..], ())?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -237,7 +263,11 @@ mod tests {
         change: impl FnOnce(&FilingTransaction<'_>) -> T,
     ) -> T {
         let txn = database.begin_write().unwrap();
-        let changed = change(&FilingTransaction { txn: &txn, keeps_index });
+        let at_index = AtIndex::default();
+        let index = keeps_index.then_some(&at_index);
+        let filing = FilingTransaction { txn: &txn, index };
+        let changed = change(&filing);
+        assert!(!at_index.has_failed(), "it left the index");
         txn.commit().unwrap();
         changed
     }

@@ -15,7 +15,7 @@ use crate::{
     disk::{Disk, PathKind, real::RealDisk},
     errors::{self, FileFailure},
     file::StorageFile,
-    filing::FilingTransaction,
+    filing::{AtIndex, FilingTransaction},
     layout::{self, Keyspace, KeyspaceChange, META, META_TIME},
     log::LogSizes,
     mem_table::MemTable,
@@ -108,7 +108,7 @@ fn fill_transaction(
 ) -> std::result::Result<(), FileFailure> {
     let mut txn = database.begin_write()?;
     txn.set_quick_repair(true);
-    let filing = FilingTransaction { txn: &txn, keeps_index: true };
+    let filing = FilingTransaction { txn: &txn, index: Some(&AtIndex::default()) };
     for keyspace in made {
         filing.change(&KeyspaceChange::Make(Arc::new(keyspace)))?;
     }

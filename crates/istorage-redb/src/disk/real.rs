@@ -106,9 +106,16 @@ fn rename_to_free(_: &Path, _: &Path, error: io::Error) -> io::Result<()> {
 /// the disk with the next sync: a second write, for each group of the log.
 #[cfg(target_os = "linux")]
 fn kind_of(path: &Path) -> io::Result<PathKind> {
-    use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
+    use rustix::{
+        fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx},
+        io::Errno,
+    };
     let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE;
-    let found = statx(CWD, path, AtFlags::empty(), wanted)?;
+    let found = match statx(CWD, path, AtFlags::empty(), wanted) {
+        // An old kernel, or a container that knows no newer calls.
+        Err(Errno::NOSYS) => return kind_with_times(path),
+        found => found?,
+    };
     let identity = Some((makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino));
     Ok(match FileType::from_raw_mode(found.stx_mode.into()) {
         FileType::RegularFile => PathKind::File { identity, len: found.stx_size },
@@ -118,7 +125,9 @@ fn kind_of(path: &Path) -> io::Result<PathKind> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn kind_of(path: &Path) -> io::Result<PathKind> {
+use self::kind_with_times as kind_of;
+
+fn kind_with_times(path: &Path) -> io::Result<PathKind> {
     let found = fs::metadata(path)?;
     Ok(match found.file_type() {
         kind if kind.is_file() => PathKind::File { identity: identity(&found), len: found.len() },

@@ -161,11 +161,21 @@ fn given_up(node: &Node) -> usize {
     lines.iter().filter(|line| line.contains("expired rows are no longer removed")).count()
 }
 
-/// Makes the page that has this byte in the storage file unreadable for the next driver.
-async fn with_bad_page(mut node: Node, byte: u64) -> Node {
-    node.restart_on(Disk::Works).await;
-    node.switch.fail_reads_of(byte);
-    node
+/// Another driver on the file of a node, which keeps no pages in memory.
+async fn without_cache(mut node: Node) -> Node {
+    node.driver.close().await;
+    let folder = std::mem::replace(&mut node.folder, tempfile::tempdir().unwrap());
+    let config = RedbConfig { cache_bytes: 0, ..RedbConfig::new(node.path.clone()) };
+    Node::start_with(folder, node.switch, config).await
+}
+
+/// The place of the entry of a lease in the index of the rows that expire: a moment and the key of
+/// the row, without its value.
+fn place_of_entry(path: &std::path::Path, row: &str) -> u64 {
+    let (file, entry) = (std::fs::read(path).unwrap(), [b"\0\x01p", row.as_bytes()].concat());
+    let is_value = |at: usize| file[at..].iter().take(200).filter(|byte| **byte == 9).count() > 50;
+    let place = (0..file.len()).find(|at| file[*at..].starts_with(&entry) && !is_value(*at));
+    place.unwrap() as u64
 }
 
 fn lease(row: &'static str) -> AtomicBatch {
@@ -183,13 +193,8 @@ async fn a_bad_page_of_the_expiry_index_is_reported_once() {
     let node = Node::start().await;
     let written = node.storage.write_atomic(lease("first"), Instant::FAR_FUTURE).await.unwrap();
     assert!(written.is_applied());
-    node.driver.close().await;
-    // An entry of the index is a moment and the key of the row, without its value.
-    let file = std::fs::read(&node.path).unwrap();
-    let entry = b"\0\x01pfirst";
-    let is_value = |at: usize| file[at..].iter().take(200).filter(|byte| **byte == 9).count() > 50;
-    let place = (0..file.len()).find(|at| file[*at..].starts_with(entry) && !is_value(*at));
-    let node = with_bad_page(node, place.unwrap() as u64).await;
+    let node = without_cache(node).await;
+    node.switch.fail_reads_of(place_of_entry(&node.path, "first"));
     for n in ["second", "third"] {
         assert!(
             node.storage.write_atomic(lease(n), Instant::FAR_FUTURE).await.unwrap().is_applied()
@@ -206,8 +211,7 @@ async fn a_bad_page_of_the_expiry_index_is_reported_once() {
 async fn damaged_rows_are_not_reported_as_a_damaged_index() {
     let node = Node::start().await;
     node.put("row", "1").await.unwrap();
-    node.driver.close().await;
-    let node = with_bad_page(node, u64::MAX).await;
+    let node = without_cache(node).await;
     // The log has this write, and the file has not.
     node.put("row", "2").await.unwrap();
     node.switch.set(Disk::FileIsGone);
@@ -223,4 +227,40 @@ async fn damaged_rows_are_not_reported_as_a_damaged_index() {
     let error = opened.expect_err("the rows of the log cannot be filed");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert_eq!(given_up(&node), 0, "{:?}", logs::of(&node.path));
+}
+
+/// A row could not be filed, because the disk could not read the former row once. The index was
+/// given up for it, and rows that expired later stayed in the file.
+#[tokio::test]
+async fn a_bad_page_of_rows_does_not_end_the_removal_of_expired_rows() {
+    let node = without_cache(Node::with_a_bad_sector().await).await;
+    node.switch.fail_reads_of(u64::MAX);
+    node.put("bad", "2").await.unwrap();
+    node.switch.fail_reads_of(node.place_of(7));
+    let name = KeyspaceName::new("other").unwrap();
+    node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap_err();
+    node.switch.fail_reads_of(u64::MAX);
+    node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(given_up(&node), 0, "{:?}", logs::of(&node.path));
+}
+
+/// The filer opens the file again after damage. A file that has lost its name must stay open: after
+/// closing, nobody could bring it back.
+#[tokio::test]
+async fn a_file_without_its_name_stays_open_when_its_expiry_index_is_damaged() {
+    let node = Node::start().await;
+    node.put("row", "1").await.unwrap();
+    let written = node.storage.write_atomic(lease("first"), Instant::FAR_FUTURE).await.unwrap();
+    assert!(written.is_applied());
+    let node = without_cache(node).await;
+    let place = place_of_entry(&node.path, "first");
+    std::fs::rename(&node.path, node.folder.path().join("elsewhere")).unwrap();
+    node.switch.fail_reads_of(place);
+    let clock = Clock::system();
+    let end = clock.now() + Duration::from_secs(20);
+    while given_up(&node) == 0 {
+        assert!(clock.now() < end, "the filer looks at the index when it rests");
+        clock.sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(node.get("row").await.unwrap(), Some(Bytes::from("1")));
 }
