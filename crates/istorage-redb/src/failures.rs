@@ -67,9 +67,20 @@ impl Node {
 
     /// Opens the file with another driver, which remembers nothing.
     async fn restart(&mut self) {
+        self.restart_with(RedbConfig::new(self.path.clone())).await;
+    }
+
+    async fn restart_with(&mut self, config: RedbConfig) {
         self.driver.close().await;
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
-        *self = Node::start_on(folder, self.switch.clone()).await;
+        *self = Node::start_with(folder, self.switch.clone(), config).await;
+    }
+
+    /// Tries to open the file of this node, which is closed, with another driver.
+    async fn opened(&self) -> Result<RedbDriver> {
+        let (config, clock) = (RedbConfig::new(self.path.clone()), self.clock.clock());
+        let disk = Arc::new(FailingDisk(self.switch.clone()));
+        RedbDriver::open_on(config, clock, disk, LogSizes::default()).await
     }
 
     /// Closes the node while its disk fails, and opens the file again when the disk does `disk`.

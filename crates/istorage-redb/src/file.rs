@@ -199,7 +199,7 @@ impl StorageFile {
             // gets a state that needs no log.
             commit(&std::mem::take(&mut tail.rows), tail.last, LogNeed::Repeated)?;
         }
-        let log = WriteLog::begin(self.log.clone(), &tail.last)?;
+        let log = WriteLog::begin(&self.log, &tail.last)?;
         commit(&tail.rows, log.position(), LogNeed::Needed)?;
         Ok(log)
     }

@@ -58,7 +58,7 @@ pub(crate) struct WriteLog {
 impl WriteLog {
     /// Begins the segment after `last` with its header. The header and the name of its file are on
     /// the disk afterwards.
-    pub(crate) fn begin(files: LogFiles, last: &LogPosition) -> Result<WriteLog, FileFailure> {
+    pub(crate) fn begin(files: &LogFiles, last: &LogPosition) -> Result<WriteLog, FileFailure> {
         let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
         let begin = || {
             let path = files.path(start.segment);
@@ -91,7 +91,7 @@ impl WriteLog {
     /// Begins the next segment. The storage file must name the present one.
     pub(crate) fn begin_next(&mut self) -> Result<(), FileFailure> {
         self.settle()?;
-        *self = WriteLog::begin(self.files.clone(), &self.position)?;
+        *self = WriteLog::begin(&self.files, &self.position)?;
         Ok(())
     }
 

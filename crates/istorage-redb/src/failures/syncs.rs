@@ -40,10 +40,7 @@ async fn an_opening_whose_sync_fails_is_unavailable() {
         node.switch.set(Disk::FileIsGone);
         node.driver.close().await;
         node.switch.set(Disk::FailsToSyncAfter(works));
-        let config = RedbConfig::new(node.path.clone());
-        let disk = Arc::new(FailingDisk(node.switch.clone()));
-        let clock = node.clock.clock();
-        match RedbDriver::open_on(config, clock, disk, LogSizes::default()).await {
+        match node.opened().await {
             Ok(_) => {
                 assert!(works > 3, "the header of the segment, and the commit");
                 break;

@@ -163,10 +163,18 @@ fn given_up(node: &Node) -> usize {
 
 /// Another driver on the file of a node, which keeps no pages in memory.
 async fn without_cache(mut node: Node) -> Node {
-    node.driver.close().await;
-    let folder = std::mem::replace(&mut node.folder, tempfile::tempdir().unwrap());
     let config = RedbConfig { cache_bytes: 0, ..RedbConfig::new(node.path.clone()) };
-    Node::start_with(folder, node.switch, config).await
+    node.restart_with(config).await;
+    node
+}
+
+/// A node whose file has a row and the lease `first`, and which keeps no pages in memory.
+async fn with_a_lease() -> Node {
+    let node = Node::start().await;
+    node.put("row", "1").await.unwrap();
+    let written = node.storage.write_atomic(lease("first"), Instant::FAR_FUTURE).await.unwrap();
+    assert!(written.is_applied());
+    without_cache(node).await
 }
 
 /// The place of the entry of a lease in the index of the rows that expire: a moment and the key of
@@ -190,10 +198,7 @@ fn lease(row: &'static str) -> AtomicBatch {
 /// and the node log says once what follows.
 #[tokio::test]
 async fn a_bad_page_of_the_expiry_index_is_reported_once() {
-    let node = Node::start().await;
-    let written = node.storage.write_atomic(lease("first"), Instant::FAR_FUTURE).await.unwrap();
-    assert!(written.is_applied());
-    let node = without_cache(node).await;
+    let node = with_a_lease().await;
     node.switch.fail_reads_of(place_of_entry(&node.path, "first"));
     for n in ["second", "third"] {
         assert!(
@@ -221,10 +226,7 @@ async fn damaged_rows_are_not_reported_as_a_damaged_index() {
     let place = file.windows(6).position(|bytes| bytes == b"\0\x01prow").unwrap();
     file[place / 4_096 * 4_096..][..4_096].fill(0);
     std::fs::write(&node.path, file).unwrap();
-    let (config, clock) = (RedbConfig::new(node.path.clone()), node.clock.clock());
-    let disk = Arc::new(FailingDisk(node.switch.clone()));
-    let opened = RedbDriver::open_on(config, clock, disk, LogSizes::default()).await;
-    let error = opened.expect_err("the rows of the log cannot be filed");
+    let error = node.opened().await.expect_err("the rows of the log cannot be filed");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert_eq!(given_up(&node), 0, "{:?}", logs::of(&node.path));
 }
@@ -248,11 +250,7 @@ async fn a_bad_page_of_rows_does_not_end_the_removal_of_expired_rows() {
 /// closing, nobody could bring it back.
 #[tokio::test]
 async fn a_file_without_its_name_stays_open_when_its_expiry_index_is_damaged() {
-    let node = Node::start().await;
-    node.put("row", "1").await.unwrap();
-    let written = node.storage.write_atomic(lease("first"), Instant::FAR_FUTURE).await.unwrap();
-    assert!(written.is_applied());
-    let node = without_cache(node).await;
+    let node = with_a_lease().await;
     let place = place_of_entry(&node.path, "first");
     std::fs::rename(&node.path, node.folder.path().join("elsewhere")).unwrap();
     node.switch.fail_reads_of(place);
