@@ -107,6 +107,39 @@ async fn both_segments_are_repeated_after_a_crash() {
     node.has_rows(rows + 100).await;
 }
 
+/// Without the delays, writers would run into the bound and stand still for a whole filing; with
+/// them a leader could lose its lease.
+#[tokio::test]
+async fn writes_are_slowed_before_the_tables_are_full_and_a_lease_is_not() {
+    let (folder, switch) = (tempfile::tempdir().unwrap(), Switch::default());
+    let config = RedbConfig::new(folder.path().join("node.redb"));
+    let sizes = LogSizes { segment: 1 << 20, growth: 64 << 10 };
+    let node = Node::start_sized(folder, switch, config, sizes).await;
+    node.switch.set(Disk::FileStandsStill);
+    let put = async |n| {
+        let (started, value) = (std::time::Instant::now(), Bytes::from(vec![1; 100_000]));
+        node.storage.put(row(n), value, Instant::FAR_FUTURE).await.unwrap();
+        started.elapsed()
+    };
+    // Eleven rows fill the first table. At the bound, after about 25 more, a write would wait for
+    // the filer, and that for the disk.
+    let mut last = Duration::ZERO;
+    for n in 0..31 {
+        last = put(n).await;
+    }
+    assert!(last >= Duration::from_millis(50), "the last write took {last:?}");
+    let mut leases = Vec::new();
+    for name in ["1", "2", "3"] {
+        let started = std::time::Instant::now();
+        node.insert(name, "lease").await.unwrap();
+        leases.push(started.elapsed());
+    }
+    // One of them may meet a slow machine.
+    assert!(leases.iter().any(|took| *took < Duration::from_millis(50)), "{leases:?}");
+    node.switch.set(Disk::Works);
+    node.has_rows(31).await;
+}
+
 /// A file without its name takes no writes, and an operator can bring it back.
 #[tokio::test]
 async fn a_file_that_was_moved_and_brought_back_has_all_answered_writes() {

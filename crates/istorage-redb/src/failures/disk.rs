@@ -37,6 +37,8 @@ pub(super) enum Disk {
     LogWritesFail,
     /// A sync waits until the disk does something else.
     StandsStill,
+    /// A sync of the storage file waits until the disk does something else.
+    FileStandsStill,
     /// A file cannot get another name.
     HasNoLinks,
     /// The user may not make a folder.
@@ -107,8 +109,12 @@ impl Switch {
         state.syncs += 1;
         state.waiting += 1;
         self.0.1.notify_all();
-        let mut state =
-            self.0.1.wait_while(state, |state| state.disk == Disk::StandsStill).unwrap();
+        let stands_still = |state: &mut State| match state.disk {
+            Disk::StandsStill => true,
+            Disk::FileStandsStill => !is_log,
+            _ => false,
+        };
+        let mut state = self.0.1.wait_while(state, stands_still).unwrap();
         state.waiting -= 1;
         match &mut state.disk {
             Disk::FailsToSyncAfter(0) => state.disk = Disk::FailsToSync,
