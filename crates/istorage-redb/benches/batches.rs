@@ -19,6 +19,10 @@ use futures::future::join_all;
 use istorage::{AtomicBatch, Conditional, Key, KeyspaceName, Put, SharedStorage, StorageDriver};
 use istorage_redb::{RedbConfig, RedbDriver};
 
+/// The allocator of the node, because the engine makes many small allocations.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const VALUE: usize = 200;
 const WARM_UP: Duration = Duration::from_secs(3);
 
