@@ -27,18 +27,24 @@ pub(crate) struct CommandGroup {
     /// The rows that were read before the commands ran, and the counter records. They stay here for
     /// the next group.
     known_rows: KnownRows,
+    pub(crate) unread: UnreadRows,
+    /// The events of commands with an idempotency key, by workspace and key.
+    keys_in_group: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
+}
+
+/// What the commands of a group could not read.
+#[derive(Debug, Default)]
+pub(crate) struct UnreadRows {
     /// Whether a row or a number that a command needs could not be read, or a row names an event
     /// that this node has not replayed. The group ends with that command.
-    pub(crate) has_failed_read: bool,
+    pub(crate) ends_group: bool,
     /// The offset of the last event that a row names and that this node has not replayed; `None` if
     /// no row names such an event.
     pub(crate) unexpected_event: Option<Offset>,
-    /// The damaged rows that commands of this group met, with their descriptions.
-    pub(crate) damage_met: Vec<(Obstacle, String)>,
-    /// The outdated record that a command of this group met. The group ends with that command.
-    pub(crate) outdated_met: Option<OutdatedRecord>,
-    /// The events of commands with an idempotency key, by workspace and key.
-    keys_in_group: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
+    /// The damaged rows, with their descriptions.
+    pub(crate) damaged: Vec<(Obstacle, String)>,
+    /// The outdated record that a command met. The group ends with that command.
+    pub(crate) outdated: Option<OutdatedRecord>,
 }
 
 /// The role of the node that answers.
@@ -83,10 +89,7 @@ impl CommandGroup {
             waiting: Vec::new(),
             overlay: Overlay::default(),
             known_rows: KnownRows::keeping_counters(checks_records),
-            has_failed_read: false,
-            unexpected_event: None,
-            damage_met: Vec::new(),
-            outdated_met: None,
+            unread: UnreadRows::default(),
             keys_in_group: HashMap::new(),
         }
     }
@@ -118,7 +121,7 @@ impl CommandGroup {
         partition: &PartitionContext,
         transaction: &mut Transaction<'_>,
     ) {
-        if partition.is_fenced() || !self.events.is_empty() || self.has_failed_read {
+        if partition.is_fenced() || !self.events.is_empty() || self.unread.ends_group {
             return;
         }
         partition.time.advance(partition.clock.wall());
@@ -185,7 +188,6 @@ impl CommandGroup {
             });
         }
         self.events.clear();
-        (self.has_failed_read, self.unexpected_event) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
         self.keys_in_group.clear();

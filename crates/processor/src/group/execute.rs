@@ -98,11 +98,12 @@ impl CommandGroup {
             }
             Err(RunError::Unreadable(error)) => CommandOutcome::Refused(self.refuse_unread(&error)),
             Err(RunError::NoNumbers(error)) => {
-                self.has_failed_read = true;
+                self.unread.ends_group = true;
                 if let JoinError::Storage(.., StorageError(error)) = &error
                     && let Some(error) = error.downcast_ref::<eventlog::Error>()
                 {
-                    self.damage_met.extend(error.obstacle().map(|row| (row, with_causes(error))));
+                    let damaged = error.obstacle().map(|row| (row, with_causes(error)));
+                    self.unread.damaged.extend(damaged);
                 }
                 CommandOutcome::Refused(Refused::Busy(Busy::Storage(with_causes(&error))))
             }
@@ -121,19 +122,19 @@ impl CommandGroup {
     fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
         let what = with_causes(error);
         if let Some(outdated) = OutdatedRecord::of(error) {
-            self.outdated_met = Some(outdated);
-            self.has_failed_read = true;
+            self.unread.outdated = Some(outdated);
+            self.unread.ends_group = true;
             return Refused::Busy(Busy::Violation(what));
         }
         if error.is_lasting() {
             warn!(error = what, "a command needs a damaged row");
-            self.damage_met.extend(error.obstacle().map(|row| (row, what.clone())));
+            self.unread.damaged.extend(error.obstacle().map(|row| (row, what.clone())));
             let what = format!("{what}: repair the row");
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }
-        self.has_failed_read = true;
+        self.unread.ends_group = true;
         if let eventlog::Error::UnexpectedEvent(by) = error {
-            self.unexpected_event = self.unexpected_event.max(Some(*by));
+            self.unread.unexpected_event = self.unread.unexpected_event.max(Some(*by));
         }
         Refused::Busy(Busy::Storage(what))
     }

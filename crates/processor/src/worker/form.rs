@@ -117,7 +117,7 @@ impl GroupRunner {
     }
 
     fn is_full(&self) -> bool {
-        self.group.has_failed_read
+        self.group.unread.ends_group
             || self.group.waiting() >= self.limits.commands
             || self.group.bytes >= self.limits.bytes
     }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration}
 
 use base::with_causes;
 use clock::Instant;
-use eventlog::{Error, LeadershipLost, Offset, PreparedEvent, Violation, WriteOutcome};
+use eventlog::{Error, LeadershipLost, Obstacle, Offset, PreparedEvent, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -12,7 +12,8 @@ use tracing::{debug, warn};
 use super::pace::GroupPace;
 use crate::{
     Busy, Status,
-    group::{CommandGroup, NodeRole},
+    group::{CommandGroup, NodeRole, UnreadRows},
+    outdated::OutdatedRecord,
     partition_context::{PartitionContext, is_lasting},
     queue::QueuedCommand,
     shared::PartitionShared,
@@ -160,11 +161,11 @@ impl GroupRunner {
     }
 
     /// Notes the damaged and outdated rows that the commands of the group met.
-    fn note_damage_met(&mut self) {
-        for (obstacle, what) in self.group.damage_met.drain(..) {
+    fn note_damage(&self, damaged: Vec<(Obstacle, String)>, outdated: Option<OutdatedRecord>) {
+        for (obstacle, what) in damaged {
             self.shared.damage.note_obstacle(obstacle, &what);
         }
-        if let Some(outdated) = self.group.outdated_met.take() {
+        if let Some(outdated) = outdated {
             self.shared.note_outdated(outdated, self.partition.log.partition());
         }
     }
@@ -186,7 +187,9 @@ impl GroupRunner {
         let start = self.partition.clock.now();
         self.form(&mut transaction, start).await;
         self.group.fence(&self.partition, &mut transaction);
-        self.note_damage_met();
+        let UnreadRows { ends_group, unexpected_event, damaged, outdated } =
+            mem::take(&mut self.group.unread);
+        self.note_damage(damaged, outdated);
         let formed = self.partition.clock.now();
         self.shared.meters.ran(formed - start);
         // 2. The events and what follows from them are written.
@@ -204,7 +207,6 @@ impl GroupRunner {
             self.pace.forget();
         }
         // 3. The numbers are stored with the next flush, or all that is not applied is read again.
-        let unexpected_event = self.group.unexpected_event;
         let is_done =
             outcome.commit_error.is_none() && outcome.applied.is_ok() && unexpected_event.is_none();
         if is_done {
@@ -243,7 +245,7 @@ impl GroupRunner {
             true => NodeRole::Leader,
             false => NodeRole::FormerLeader { events_are_final: log.events_are_final() },
         };
-        let is_unread = self.group.has_failed_read && self.group.events.is_empty();
+        let is_unread = ends_group && self.group.events.is_empty();
         self.group.answer(&outcome, role);
         if is_done {
             return Ok(if is_unread { NextStep::CheckReads } else { NextStep::Group });
