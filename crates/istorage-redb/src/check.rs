@@ -7,11 +7,10 @@ use redb::{AccessGuard, ReadableDatabase, ReadableTable, StorageError};
 
 use crate::{
     RedbConfig,
-    disk::{Disk, OpenMode, PathKind, real::RealDisk},
+    disk::{Disk, OpenMode, real::RealDisk},
     errors::{self, FileFailure},
     file::StorageFile,
     layout::{FileRow, Keyspace},
-    log::LogSizes,
 };
 
 type Guard<'t> = AccessGuard<'t, &'static [u8]>;
@@ -59,11 +58,7 @@ pub fn check(config: &RedbConfig) -> Result<CheckReport> {
 
 /// Checks the file on the given disk.
 pub(crate) fn check_on(config: &RedbConfig, disk: Arc<dyn Disk>) -> Result<CheckReport> {
-    let file = StorageFile::new(config.clone(), disk, LogSizes::default());
-    if file.path_kind()? == PathKind::Absent {
-        let path = file.path().display();
-        return Err(Error::invalid(format!("there is no storage file at {path}")));
-    }
+    let file = StorageFile::for_reading(config.clone(), disk);
     let mut report = CheckReport::default();
     let (open, contents) = file.load_to_read()?;
     report.keyspaces = contents.keyspaces.len();

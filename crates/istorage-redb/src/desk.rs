@@ -147,14 +147,8 @@ impl Desk {
         self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until what is done together with the filing is done or given up, or one try has ended
-    /// without telling. Returns `None` then.
-    pub(crate) fn wait_for_also(&self) -> Option<std::result::Result<(), FileFailure>> {
-        drop(self.wait_for_try());
-        self.take_also()
-    }
-
-    /// The end of what was done together with the filing. It is told once.
+    /// The end of what was done together with the filing: done, or given up. It is told once.
+    /// `None` while it is not known.
     pub(crate) fn take_also(&self) -> Option<std::result::Result<(), FileFailure>> {
         lock(&self.state).also.take()
     }

@@ -91,7 +91,8 @@ impl StorageFile {
     pub(crate) fn open(&self, unique: u64) -> Result<OpenedFile> {
         self.config.check().map_err(Error::invalid_setting)?;
         if self.is_read_only() {
-            let contents = self.open_existing()?;
+            let (open, contents) = self.load_to_read()?;
+            *write(&self.open) = Some(open);
             let (log, is_to_check, keeps_index) = (None, false, false);
             return Ok(OpenedFile { contents, log, is_to_check, keeps_index });
         }
@@ -207,6 +208,10 @@ impl StorageFile {
     /// Opens the existing file for reading only, with the rows of all frames of its log. Nothing on
     /// the disk changes.
     pub(crate) fn load_to_read(&self) -> Result<(OpenDatabase, Contents)> {
+        if self.path_kind()? == PathKind::Absent {
+            let path = self.path().display();
+            return Err(Error::invalid(format!("there is no storage file at {path}")));
+        }
         let (open, contents) = self.load(OpenMode::ReadOnly)?;
         let replayed = errors::catch_page_error(|| {
             let Some(tail) = self.tail(&contents)? else { return Ok(contents) };
@@ -225,17 +230,6 @@ impl StorageFile {
                 Err(error)
             }
         }
-    }
-
-    /// Opens a file that is only read.
-    fn open_existing(&self) -> Result<Contents> {
-        if self.path_kind()? == PathKind::Absent {
-            let path = self.path().display();
-            return Err(Error::invalid(format!("there is no storage file at {path}")));
-        }
-        let (open, contents) = self.load_to_read()?;
-        *write(&self.open) = Some(open);
-        Ok(contents)
     }
 
     /// The kind of thing at the path. Fails if no storage file can be there.
@@ -268,12 +262,6 @@ impl StorageFile {
     }
 
     fn database(&self, path: &Path, mode: OpenMode) -> Result<OpenDatabase> {
-        let open = self.disk.file(path, mode).map_err(DatabaseError::from);
-        open.and_then(|open| disk::database(open, mode, &self.builder(), &self.has_failed_sync))
-            .map_err(|error| errors::open_error(path, error))
-    }
-
-    fn builder(&self) -> Builder {
         let mut builder = Builder::new();
         builder.set_cache_size(self.config.cache_bytes);
         let shown = self.path().display().to_string();
@@ -281,7 +269,9 @@ impl StorageFile {
             let percent = repair.progress() * 100.0;
             tracing::warn!(file = shown, "the storage file is being repaired: {percent:.0} % done");
         });
-        builder
+        let open = self.disk.file(path, mode).map_err(DatabaseError::from);
+        open.and_then(|open| disk::database(open, mode, &builder, &self.has_failed_sync))
+            .map_err(|error| errors::open_error(path, error))
     }
 
     /// Closes the file and opens it again, as its last commit left it. Opening repairs everything

@@ -96,7 +96,7 @@ pub(crate) fn rows(
     let rows = keys.iter().zip(in_memory).map(|(key, known)| {
         let row = match known {
             Some(row) => row,
-            None => view.row_in_file(keyspace, key)?,
+            None => view.search(keyspace, key, false)?,
         };
         let row = row.as_ref().map(|row| keyspace.parse_row(key, row)).transpose()?;
         Ok(row.and_then(|row| {

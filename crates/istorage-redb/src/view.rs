@@ -1,6 +1,6 @@
 //! The rows of one moment, from the [tables](crate::tables) in memory and a snapshot of the file.
 
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use istorage::{Error, ErrorKind, KeyspaceName, Result};
@@ -109,7 +109,10 @@ impl RowView {
     /// one, it returns `None`, and looks again.
     fn look<T>(&mut self, look: impl Fn(&Held, &RowView, bool) -> Option<T>) -> Result<T> {
         for _ in 0..TURNS {
-            let held = self.hold()?;
+            let held = self.tables.hold();
+            if self.file.has_failed_sync() || self.file.is_unsettled() {
+                break;
+            }
             let fits = self.snapshot.as_ref().is_some_and(|snapshot| held.fits(snapshot.segment));
             if let Some(found) = look(&held, self, fits) {
                 return Ok(found);
@@ -120,14 +123,6 @@ impl RowView {
             self.snapshot = Some(snapshot);
         }
         Err(self.file.not_usable().into())
-    }
-
-    fn hold(&self) -> Result<RwLockReadGuard<'_, Held>> {
-        let held = self.tables.hold();
-        match self.file.has_failed_sync() || self.file.is_unsettled() {
-            true => Err(self.file.not_usable().into()),
-            false => Ok(held),
-        }
     }
 
     /// The table of a keyspace in the present snapshot; `None` if there is no such keyspace.
@@ -160,14 +155,14 @@ impl RowView {
         held.fits(self.gaps.segment()) && self.gaps.have(&keyspace.name, key)
     }
 
-    /// The bytes of a row in the present snapshot of the file.
-    pub(crate) fn row_in_file(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<MemRow> {
-        self.search(keyspace, key, false)
-    }
-
     /// The bytes of a row in the present snapshot of the file. If there is none, `notes_gap` tells
     /// whether the gap in which the search ends is to be known afterwards.
-    fn search(&mut self, keyspace: &Keyspace, key: &[u8], notes_gap: bool) -> Result<MemRow> {
+    pub(crate) fn search(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        notes_gap: bool,
+    ) -> Result<MemRow> {
         let RowView { file, snapshot, gaps, .. } = self;
         let Some(snapshot) = snapshot else { return Err(file.not_usable().into()) };
         let table = snapshot.table(keyspace)?;

@@ -171,11 +171,12 @@ impl WriterThread {
         let (rows, answers) = self.judge_all(&group);
         // 2. Bring all rows to the disk, and show them. If there are none, for example because each
         // condition failed, nothing is to be done.
-        if !rows.is_empty()
-            && let Err(failure) = self.write_rows(rows)
-        {
-            // An answer may tell of rows of the group that are not there.
-            return refuse(group, &failure);
+        if !rows.is_empty() {
+            if let Err(failure) = self.append(&rows) {
+                // An answer may tell of rows of the group that are not there.
+                return refuse(group, &failure);
+            }
+            self.tables.publish(rows);
         }
         // 3. Answer.
         group.into_iter().zip(answers).for_each(|(request, answer)| request.answer(answer));
@@ -221,13 +222,6 @@ impl WriterThread {
             Some(row) => Ok(row.clone()),
             None => view.row(keyspace, key),
         })
-    }
-
-    /// Brings rows to the log, and shows them.
-    fn write_rows(&mut self, rows: MemTable) -> std::result::Result<(), FileFailure> {
-        self.append(&rows)?;
-        self.tables.publish(rows);
-        Ok(())
     }
 
     /// Brings a frame with some rows to the log.
@@ -452,7 +446,9 @@ impl WriterThread {
         }
         let state = self.begin_segment()?;
         self.hand_over(state, Also::Change(change));
-        match self.shared.desk.wait_for_also() {
+        // If the try fails, the desk tells what became of the change.
+        drop(self.shared.desk.wait_for_try());
+        match self.shared.desk.take_also() {
             Some(done) => {
                 self.note_change(&done);
                 done.map_err(Error::from)?;

@@ -59,7 +59,6 @@ pub(super) struct BackupReader<R> {
     keyspace: Option<Keyspace>,
     /// The last key of the keyspace; empty at its beginning.
     key: Bytes,
-    is_done: bool,
 }
 
 impl<R: Read> BackupReader<R> {
@@ -72,7 +71,6 @@ impl<R: Read> BackupReader<R> {
             report: BackupReport::default(),
             keyspace: None,
             key: Bytes::new(),
-            is_done: false,
         };
         if reader.array()? != *MAGIC {
             return Err(Error::corrupt("the file is not a backup of a redb storage"));
@@ -97,11 +95,8 @@ impl<R: Read> BackupReader<R> {
         Ok(reader)
     }
 
-    /// Reads the next item; `None` at the end of a whole backup.
+    /// Reads the next item; `None` at the end of a whole backup, behind which nothing is read.
     pub(super) fn next(&mut self) -> Result<Option<BackupItem<'_>>> {
-        if self.is_done {
-            return Ok(None);
-        }
         match self.array()? {
             [KEYSPACE] => self.keyspace().map(Some),
             [ROW] => self.row().map(Some),
@@ -161,12 +156,10 @@ impl<R: Read> BackupReader<R> {
             )));
         }
         match self.from.read(&mut [0]) {
-            Ok(0) => {}
-            Ok(_) => return Err(damaged_backup("bytes follow its end")),
-            Err(error) => return Err(unreadable(error)),
+            Ok(0) => Ok(()),
+            Ok(_) => Err(damaged_backup("bytes follow its end")),
+            Err(error) => Err(unreadable(error)),
         }
-        self.is_done = true;
-        Ok(())
     }
 
     fn number(&mut self) -> Result<u64> {

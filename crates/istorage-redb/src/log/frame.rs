@@ -102,16 +102,13 @@ pub(super) fn parse(segment: &[u8], at: usize, log: u64) -> Option<Frame> {
     Some(Frame { position, before: u32_at(head, 32)?, payload: start..start + payload })
 }
 
-/// Whether a file of a log has a frame after its header. Such a frame is written only when the
+/// Whether a file of any log has a frame after its header. Such a frame is written only when the
 /// storage file names a segment of the log.
-pub(super) fn has_two_frames(file: &[u8], log: u64) -> bool {
-    let header = parse(file, 0, log);
-    header.is_some_and(|header| parse(file, header.position.end as usize, log).is_some())
-}
-
-/// The number of the log in the first frame of a file.
-pub(super) fn log_of(file: &[u8]) -> Option<u64> {
-    u64_at(file, 8)
+pub(super) fn has_two_frames(file: &[u8]) -> bool {
+    let header = u64_at(file, 8).and_then(|log| parse(file, 0, log));
+    header.is_some_and(|Frame { position, .. }| {
+        parse(file, position.end as usize, position.log).is_some()
+    })
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -151,10 +148,12 @@ mod tests {
     #[test]
     fn a_log_is_in_use_if_it_has_a_second_frame() {
         let (header, mut file) = encode(&LogPosition { end: 0, ..LAST }, &[]);
-        assert!(!has_two_frames(&file, 7));
+        assert!(!has_two_frames(&file));
+        file.extend(encode(&LogPosition { log: 8, ..header }, &[]).1);
+        assert!(!has_two_frames(&file), "of another log");
+        file.truncate(SECTOR);
         file.extend(encode(&header, &[]).1);
-        assert!(has_two_frames(&file, 7) && !has_two_frames(&file, 8));
-        assert_eq!(log_of(&file), Some(7));
+        assert!(has_two_frames(&file));
     }
 
     #[test]

@@ -121,11 +121,8 @@ impl LogTail {
 /// here names none.
 pub(crate) fn refuse_foreign(files: &LogFiles) -> Result<()> {
     for segment in [0, 1] {
-        let is_named = |file: &Vec<u8>| {
-            frame::log_of(file).is_some_and(|log| frame::has_two_frames(file, log))
-        };
         // After a crash the first frame of a new log may be there.
-        if files.read(segment)?.as_ref().is_some_and(is_named) {
+        if files.read(segment)?.is_some_and(|file| frame::has_two_frames(&file)) {
             return Err(errors::other_log(files.path(segment)));
         }
     }
