@@ -27,6 +27,7 @@ pub(crate) struct CommandGroup {
     /// The rows that were read before the commands ran, and the counter records. They stay here for
     /// the next group.
     known_rows: KnownRows,
+    /// Gathered while the group is formed, and taken when it is.
     pub(crate) unread: UnreadRows,
     /// The events of commands with an idempotency key, by workspace and key.
     keys_in_group: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
