@@ -36,6 +36,7 @@
 
 mod calendar;
 pub mod check_digit;
+mod date_text;
 mod definition;
 mod error;
 mod fast;
@@ -49,6 +50,7 @@ mod unique;
 
 pub use base::WsId;
 pub use calendar::{Calendar, CivilDay};
+pub use date_text::DateText;
 pub use definition::{Definition, Overflow, Scope, SeriesId};
 pub use error::{DefinitionError, RenderError, ReplaceError, TemplateError};
 pub use fast::{DocNumberError, FastSeries, FastSettings, RangeOwner, SeriesEnd};

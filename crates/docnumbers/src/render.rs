@@ -64,7 +64,7 @@ impl DayText {
                     continue;
                 }
                 Part::Date(field) => {
-                    push_digits(&mut fixed, date_field(field, day.date)?, field.width());
+                    field.push(&mut fixed, day.date)?;
                     continue;
                 }
                 Part::Counter(width) => Piece::Counter(width),
@@ -142,21 +142,24 @@ impl DayText {
     }
 }
 
-/// The value of a date field.
-fn date_field(field: DateField, date: Date) -> Result<u64, RenderError> {
-    let year = date.year();
-    let value = match field {
-        DateField::Year => year,
-        DateField::YearOfCentury if (2000..2100).contains(&year) => year - 2000,
-        DateField::YearOfCentury => return Err(RenderError::TwoDigitYear { year }),
-        DateField::Month => date.month().into(),
-        DateField::Day => date.day().into(),
-        DateField::DayOfYear => date.day_of_year(),
-        DateField::IsoYear => date.iso_week_date().year(),
-        DateField::IsoWeek => date.iso_week_date().week().into(),
-    };
-    // No year of a calendar is negative.
-    Ok(value.unsigned_abs().into())
+impl DateField {
+    /// Appends the digits of the field.
+    pub(crate) fn push(self, text: &mut String, date: Date) -> Result<(), RenderError> {
+        let year = date.year();
+        let value = match self {
+            DateField::Year => year,
+            DateField::YearOfCentury if (2000..2100).contains(&year) => year - 2000,
+            DateField::YearOfCentury => return Err(RenderError::TwoDigitYear { year }),
+            DateField::Month => date.month().into(),
+            DateField::Day => date.day().into(),
+            DateField::DayOfYear => date.day_of_year(),
+            DateField::IsoYear => date.iso_week_date().year(),
+            DateField::IsoWeek => date.iso_week_date().week().into(),
+        };
+        // No year of a calendar is negative.
+        push_digits(text, value.unsigned_abs().into(), self.width());
+        Ok(())
+    }
 }
 
 /// The digits that a value needs.

@@ -56,14 +56,15 @@ pub enum DeploymentError {
 }
 
 /// The schema and the trust level of an application.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Deployment {
     /// The trust level. Only a [`LevelChange`] changes it.
     pub level: TrustLevel,
     /// Level 2 has written only under epochs below this one; 0 if the level never was 2. While the
     /// level is 2, every epoch counts, whatever this bound is.
     pub stray_before: Epoch,
-    /// The tables and the ids of the sequences. They may grow.
+    /// The tables and the ids of the sequences. They may grow. They have every field that was ever
+    /// deployed.
     pub schema: Schema,
     /// A change of the level that has begun and has not finished.
     change: Option<BegunChange>,
@@ -191,7 +192,8 @@ impl Deployment {
     /// Returns the deployment that this one makes of an earlier one.
     fn after(&self, earlier: Deployment) -> Result<Deployment, DeploymentError> {
         self.schema.can_follow(&earlier.schema)?;
-        Ok(Deployment { schema: self.schema.clone(), change: None, ..earlier })
+        let schema = self.schema.clone().with_hidden_fields(&earlier.schema);
+        Ok(Deployment { schema, change: None, ..earlier })
     }
 
     /// Replaces the row that was read with this deployment. Returns whether this deployment is

@@ -66,6 +66,11 @@ impl Fields {
         self.0.iter().map(|(name, value)| (name, value))
     }
 
+    /// Returns all fields, by name, to change their values.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Name, &mut Value)> {
+        self.0.iter_mut().map(|(name, value)| (&*name, value))
+    }
+
     /// Returns the values, to change them.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.0.iter_mut().map(|(_, value)| value)

@@ -7,7 +7,7 @@
 //! 4,096 neighbours share a storage partition, so a group of neighbours is written and read
 //! together.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use istorage::Key;
 
 use crate::{Offset, RecordId, WsId};
@@ -60,6 +60,11 @@ pub(crate) fn record(buffer: &mut BytesMut, ws: WsId, id: RecordId) -> Key {
     key(buffer, Prefix::Records, &ws.0.to_be_bytes(), id.0)
 }
 
+/// Returns the first bytes of the partition keys of all records.
+pub(crate) fn records() -> Bytes {
+    Bytes::copy_from_slice(&(Prefix::Records as u16).to_be_bytes())
+}
+
 /// Returns the key of the stored answer to a command of a workspace. The hash of the command's
 /// idempotency key is a part of the key.
 pub(crate) fn answer(buffer: &mut BytesMut, ws: WsId, hash: &[u8; 32]) -> Key {
@@ -76,7 +81,7 @@ pub(crate) fn deployment() -> Key {
 
 /// Returns the partition key of the rows of `sys.SequencesView`: the numbers of a workspace, or of
 /// no workspace, for the sequencer of a partition.
-pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
+pub fn sequences_view(partition: u16, ws: WsId) -> Bytes {
     let prefix = (Prefix::SequencesView as u16).to_be_bytes();
     [&prefix[..], &partition.to_be_bytes(), &ws.0.to_be_bytes()].concat().into()
 }

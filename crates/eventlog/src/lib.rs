@@ -122,7 +122,10 @@ pub use repair::{
     DamagedEvent, DamagedFencing, EventNeighbours, LogRepair, PlaceCandidate, PlaceEvidence,
     SEARCHED_EVENTS, row_digest,
 };
-pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};
+pub use schema::{
+    BrokenRule, FieldRules, IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS,
+    Schema, Stamp, Table,
+};
 pub use settings::LogSettings;
 pub use trust_level::{InvalidTrustLevel, TrustLevel};
 pub use value::{FieldType, RecordId, Value};

@@ -2,6 +2,9 @@
 
 mod errors;
 mod evolution;
+mod judge;
+mod rules;
+mod stamps;
 mod table;
 mod text;
 
@@ -9,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
     errors::{IncompatibleSchema, InvalidRecord, InvalidSchema},
+    judge::BrokenRule,
+    rules::FieldRules,
+    stamps::Stamp,
     table::{SINGLETON_IDS, Table},
 };
 use crate::{Name, QName, Record, RecordId, TableKind};
@@ -30,7 +36,9 @@ use crate::{Name, QName, Record, RecordId, TableKind};
 ///
 /// [tables."shop.Bill"]
 /// kind = "WDoc"
-/// fields = { customer = "string" }
+/// # A bill has a customer, which never changes, and a total that is not negative.
+/// fields.customer = { type = "string", required = true, immutable = true }
+/// fields.cents = { type = "int64", min = 0, default = 0 }
 /// numbers = { number = "bill" } # a new bill gets the next number of the series `bill`
 ///
 /// [tables."shop.Settings"]
@@ -41,7 +49,7 @@ use crate::{Name, QName, Record, RecordId, TableKind};
 /// assert_eq!(schema.tables().count(), 4);
 /// # Ok::<(), eventlog::InvalidSchema>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Schema {
     tables: BTreeMap<QName, Table>,
     /// The id of each sequence of the application, by kind of workspaces and name.
@@ -116,18 +124,7 @@ impl Schema {
             return Err(InvalidRecord::SingletonId(name.clone(), id.0, record.id.0));
         }
         self.check_place(record, parent)?;
-        for (field, value) in record.fields.iter() {
-            let (name, field) = (name.clone(), field.clone());
-            let found = value.field_type();
-            match table.field_type(field.as_str()) {
-                None => return Err(InvalidRecord::UnknownField(name, field)),
-                Some(holds) if holds != found => {
-                    return Err(InvalidRecord::FieldType(name, field, holds, found));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
+        record.fields.iter().try_for_each(|(field, value)| table.check(field, value))
     }
 
     fn check_place(&self, record: &Record, parent: Option<&QName>) -> Result<(), InvalidRecord> {
@@ -152,7 +149,8 @@ impl Schema {
     /// The reasons why the tables do not fit together.
     fn mistakes(&self) -> Vec<InvalidSchema> {
         let names = self.tables().filter_map(Schema::same_name);
-        names.chain(self.wrong_containers()).chain(self.wrong_singletons()).collect()
+        let wrong = self.wrong_containers().chain(self.wrong_singletons());
+        names.chain(wrong).chain(self.wrong_rules()).chain(self.wrong_stamps()).collect()
     }
 
     fn same_name(table: &Table) -> Option<InvalidSchema> {
@@ -179,6 +177,30 @@ impl Schema {
         })
     }
 
+    fn wrong_rules(&self) -> impl Iterator<Item = InvalidSchema> {
+        let rules = self
+            .tables()
+            .flat_map(|table| table.rules.iter().map(move |(field, rules)| (table, field, rules)));
+        rules.flat_map(|(table, field, rules)| {
+            let mut mistakes = match table.fields.get(field) {
+                Some(holds) => rules.mistakes(*holds),
+                None => vec!["rules need a field whose value a command gives".to_owned()],
+            };
+            let unknown = rules.to.iter().filter(|to| self.table(to).is_none());
+            mistakes.extend(unknown.map(|to| format!("`to` names {to}, which is not a table")));
+            wrong_field(table, field, mistakes)
+        })
+    }
+
+    fn wrong_stamps(&self) -> impl Iterator<Item = InvalidSchema> {
+        let stamps = self
+            .tables()
+            .flat_map(|table| table.stamps.iter().map(move |(field, stamp)| (table, field, stamp)));
+        stamps.flat_map(|(table, field, stamp)| {
+            wrong_field(table, field, wrong_stamp(table, field, stamp))
+        })
+    }
+
     fn wrong_singletons(&self) -> Vec<InvalidSchema> {
         let mut ids: BTreeMap<u64, &QName> = BTreeMap::new();
         let mut wrong = Vec::new();
@@ -199,4 +221,34 @@ impl Schema {
         }
         wrong
     }
+}
+
+fn wrong_field(
+    table: &Table,
+    field: &Name,
+    mistakes: Vec<String>,
+) -> impl Iterator<Item = InvalidSchema> {
+    let of = (table.name.clone(), field.clone());
+    mistakes.into_iter().map(move |why| InvalidSchema::Rule(of.0.clone(), of.1.clone(), why))
+}
+
+/// The reasons why a stamp does not fit its field or the table.
+fn wrong_stamp(table: &Table, field: &Name, stamp: &Stamp) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let holds = stamp.holds();
+    if table.fields.get(field) != Some(&holds) {
+        wrong.push(format!("this stamp needs a field of the type {holds}"));
+    }
+    if table.rules.contains_key(field) {
+        wrong.push("a stamp has no rules, because no command gives its value".to_owned());
+    }
+    if let Stamp::Date { of, .. } = stamp
+        && !matches!(table.stamps.get(of), Some(Stamp::Created | Stamp::Changed))
+    {
+        wrong.push(format!(
+            "`from = \"{of}\"` must name a field of the table with \
+                 `stamp = \"created\"` or `stamp = \"changed\"`"
+        ));
+    }
+    wrong
 }

@@ -1,5 +1,7 @@
 //! The values of fields, and their types.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 use crate::QName;
@@ -30,6 +32,23 @@ pub enum FieldType {
     QName,
     /// The id of a record.
     Ref,
+}
+
+/// The name of the type, as a file of tables has it.
+impl fmt::Display for FieldType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FieldType::Bool => "bool",
+            FieldType::Int32 => "int32",
+            FieldType::Int64 => "int64",
+            FieldType::Float32 => "float32",
+            FieldType::Float64 => "float64",
+            FieldType::String => "string",
+            FieldType::Bytes => "bytes",
+            FieldType::QName => "qname",
+            FieldType::Ref => "ref",
+        })
+    }
 }
 
 /// The value of a field. Fields without a value are absent.

@@ -42,7 +42,7 @@ pub(crate) async fn read_doc(
         // may have the record.
         check_owned(api, request, &partition).await?;
         let stored = stored?;
-        let json = async { json_of_record(&stored, &ShownFields::All).to_string() };
+        let json = async { json_of_record(&stored, &ShownFields::All, Some(table)).to_string() };
         Ok((api.limits.turns.run(json).await.into_bytes(), stored.version))
     };
     let (json, version) = read_within_memory(api, request, api.deadline(request), read).await?;

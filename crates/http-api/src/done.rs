@@ -98,7 +98,7 @@ fn json_of_drawn(drawn: &[(RecordId, Fields)], most: usize) -> Option<Box<RawVal
     if drawn.is_empty() {
         return None;
     }
-    let fields = |fields: &Fields| json_of_fields(fields, &ShownFields::All);
+    let fields = |fields: &Fields| json_of_fields(fields, &ShownFields::All, None);
     let rows = drawn.iter().map(|(raw, of)| (raw.0.to_string(), fields(of)));
     to_raw_value(&rows.collect::<Map<_, _>>()).ok().filter(|json| json.get().len() <= most)
 }

@@ -79,7 +79,7 @@ async fn read_one(
         let stored =
             api.limits.turns.run(reader.record(request.ws, id)).await.map_err(read_problem)?;
         let stored = of_table(stored, table, id)?;
-        let json = async { json_of_record(&stored, &ShownFields::All).to_string() };
+        let json = async { json_of_record(&stored, &ShownFields::All, Some(table)).to_string() };
         Ok((api.limits.turns.run(json).await.into_bytes(), stored.version))
     };
     let (json, version) = read_within_memory(api, request, api.deadline(request), read).await?;

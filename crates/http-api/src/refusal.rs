@@ -41,6 +41,7 @@ pub(crate) fn problem_of(refused: Refused) -> ProblemDetails {
                 RejectionKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
                 RejectionKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
                 RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+                RejectionKind::Rule => (StatusCode::UNPROCESSABLE_ENTITY, "rule"),
                 RejectionKind::NoNumber => (StatusCode::CONFLICT, NO_NUMBER),
                 RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
                 RejectionKind::TooLarge | RejectionKind::ResultTooLarge => {

@@ -7,16 +7,19 @@ mod stored;
 mod value;
 
 use http_server::problem::ProblemDetails;
-use processor::RowChange;
+use processor::{FieldChange, RowChange};
 use serde_json::Value as Json;
 use vvm::eventlog::{Fields, Name, Parent, QName, RecordId, Schema, Table, Value, Version};
 
-use self::{body::ParentBody, value::value_of_json};
+use self::{
+    body::ParentBody,
+    value::{change_of_json, value_of_json},
+};
 pub(crate) use self::{
     body::{FieldsBody, JsonObject, RowBody, UniqueNames},
     bytes_body::BytesBody,
     stored::{json_of_fields, line_of_entry},
-    value::comparable_value,
+    value::{comparable_value, json_of_value},
 };
 pub use self::{
     shown::ShownFields,
@@ -103,8 +106,8 @@ pub(crate) fn change_doc(
 /// Refuses references to raw ids in the change of a single document. Its sender sees no raw ids: a
 /// new document has the raw id 1 in its command, so a reference to 1 would be one to itself.
 fn refuse_raw_refs(table: &Table, change: &RowChange) -> Result<(), ProblemDetails> {
-    let refuse = |name: &Name, value: Option<&Value>| match value {
-        Some(Value::Ref(id)) if id.0 <= LARGEST_RAW => {
+    let refuse = |name: &Name, value: &Value| match value {
+        Value::Ref(id) if id.0 <= LARGEST_RAW => {
             let (table, id, first) = (table.name(), id.0, LARGEST_RAW + 1);
             Err(ProblemDetails::bad_request(format!(
                 "the field `{name}` of {table} refers to record {id}, and the ids of records \
@@ -116,10 +119,13 @@ fn refuse_raw_refs(table: &Table, change: &RowChange) -> Result<(), ProblemDetai
     };
     match change {
         RowChange::Create { fields, .. } => {
-            fields.iter().try_for_each(|(name, value)| refuse(name, Some(value)))
+            fields.iter().try_for_each(|(name, value)| refuse(name, value))
         }
         RowChange::Update { fields, .. } => {
-            fields.iter().try_for_each(|(name, value)| refuse(name, value.as_ref()))
+            fields.iter().try_for_each(|(name, change)| match change {
+                FieldChange::Set(value) => refuse(name, value),
+                FieldChange::Clear | FieldChange::Add(_) => Ok(()),
+            })
         }
     }
 }
@@ -133,8 +139,7 @@ fn update(
     UniqueNames(fields): FieldsBody,
 ) -> Result<RowChange, ProblemDetails> {
     let change = |(name, json): (String, Json)| {
-        let value = if json.is_null() { None } else { Some(value_of_json(table, &name, json)?) };
-        Ok((field_name(&name)?, value))
+        Ok((field_name(&name)?, change_of_json(table, &name, json)?))
     };
     let fields = fields.into_iter().map(change).collect::<Result<_, ProblemDetails>>()?;
     Ok(RowChange::Update { id, table: Some(table.name().clone()), version, is_active, fields })

@@ -116,12 +116,55 @@ pub enum RowChange {
         version: Option<Version>,
         /// Whether the row is active after the change; `None` leaves the state as it is.
         is_active: Option<bool>,
-        /// The fields that change; `None` removes a field.
-        fields: BTreeMap<Name, Option<Value>>,
+        /// The fields that change.
+        fields: BTreeMap<Name, FieldChange>,
     },
 }
 
+/// The change of a field of an existing row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FieldChange {
+    /// The field gets a value.
+    Set(Value),
+    /// The field is emptied.
+    Clear,
+    /// The number in the field, an int32 or int64, grows by this one. An empty field counts as 0.
+    /// The command meets the number that earlier commands left, so nobody has to read it before.
+    /// The event has the sum.
+    Add(i64),
+}
+
+impl From<Option<Value>> for FieldChange {
+    fn from(value: Option<Value>) -> FieldChange {
+        value.map_or(FieldChange::Clear, FieldChange::Set)
+    }
+}
+
+impl FieldChange {
+    /// The value that the field gets, if the change has it.
+    fn value(&self) -> Option<&Value> {
+        match self {
+            FieldChange::Set(value) => Some(value),
+            FieldChange::Clear | FieldChange::Add(_) => None,
+        }
+    }
+}
+
 impl RowChange {
+    /// The records that the row refers to. Some may be raw ids.
+    pub(crate) fn references(&self) -> impl Iterator<Item = RecordId> {
+        let (new, changed) = match self {
+            RowChange::Create { fields, .. } => (Some(fields), None),
+            RowChange::Update { fields, .. } => (None, Some(fields)),
+        };
+        let new = new.into_iter().flat_map(|fields| fields.iter().map(|(_, value)| value));
+        let changed = changed.into_iter().flatten().filter_map(|(_, change)| change.value());
+        new.chain(changed).filter_map(|value| match value {
+            Value::Ref(id) => Some(*id),
+            _ => None,
+        })
+    }
+
     /// About the number of bytes that the row takes in a body.
     fn bytes(&self) -> usize {
         const ROW: usize = 64;
@@ -139,7 +182,7 @@ impl RowChange {
                 fields.iter().map(|(name, value)| length(name, Some(value))).sum()
             }
             RowChange::Update { fields, .. } => {
-                fields.iter().map(|(name, value)| length(name, value.as_ref())).sum()
+                fields.iter().map(|(name, change)| length(name, change.value())).sum()
             }
         };
         ROW + fields

@@ -3,13 +3,15 @@
 
 mod sequences;
 mod series;
+mod stamps;
 
 use std::collections::BTreeMap;
 
-use docnumbers::{FastSettings, Series, SeriesId};
+use docnumbers::{DefinitionError, FastSettings, Series, SeriesId};
 use eventlog::{InvalidSchema, Name, QName, RecordId, Schema, Table};
 use isequencer::{BadSequences, SeqId, Sequence, Sequences, WsKind, standard};
 
+use self::stamps::Stamps;
 use crate::system_tables::descriptor_table;
 
 /// What an application declares: its tables, its kinds of workspaces with their sequences, and its
@@ -39,6 +41,7 @@ pub struct Declarations {
     sequences: Sequences,
     /// The series, by id.
     series: BTreeMap<String, DeclaredSeries>,
+    stamps: Stamps,
 }
 
 /// A sequence of the workspaces of a kind.
@@ -145,24 +148,34 @@ pub enum InvalidApplication {
          gapless, or use a field of type string and let the client draw the number"
     )]
     FastSeries(QName, Name, String),
+    /// The pattern or the zone of a date is wrong.
+    #[error("the field `{1}` of {0}: {2}")]
+    Date(QName, Name, DefinitionError),
 }
 
-/// The mistakes of tables that claim names or sequences of the system.
-fn tables_of_system(tables: &Schema) -> Vec<InvalidApplication> {
+/// The mistakes of tables that have wrong dates, or that claim names or sequences of the system.
+fn mistakes_in(tables: &Schema) -> Vec<InvalidApplication> {
+    let (_, dates) = Stamps::of(tables);
+    let dates = dates
+        .into_iter()
+        .map(|(table, field, error)| InvalidApplication::Date(table, field, error));
     let names = tables.tables().map(Table::name).filter(|name| name.package() == "sys");
     let names = names.map(|name| InvalidApplication::System(name.clone()));
     let sequences = !tables.sequences().is_empty();
-    names.chain(sequences.then_some(InvalidApplication::SequencesInTables)).collect()
+    let sequences = sequences.then_some(InvalidApplication::SequencesInTables);
+    dates.chain(names).chain(sequences).collect()
 }
 
 impl Declarations {
     /// Declares these tables.
     ///
     /// # Errors
-    /// If tables are in the package `sys`.
+    /// If tables are in the package `sys`, or if the pattern or the zone of a date is wrong.
     pub fn new(schema: Schema) -> Result<Declarations, InvalidApplication> {
-        base::none_of(tables_of_system(&schema), InvalidApplication::Several)?;
+        base::none_of(mistakes_in(&schema), InvalidApplication::Several)?;
+        let (stamps, _) = Stamps::of(&schema);
         Ok(Declarations {
+            stamps,
             schema: schema.with_table(descriptor_table())?,
             kinds: BTreeMap::new(),
             declared: Vec::new(),
@@ -205,6 +218,10 @@ impl Declarations {
     /// The kinds of workspaces, by name.
     pub fn kinds(&self) -> &BTreeMap<String, WsKind> {
         &self.kinds
+    }
+
+    pub(crate) fn stamps(&self) -> &Stamps {
+        &self.stamps
     }
 
     pub(crate) fn sequences(&self) -> &Sequences {

@@ -42,7 +42,9 @@ mod worker;
 mod write_allowance;
 
 pub use application::Application;
-pub use command::{Answer, Command, Done, IdempotencyKey, MOST_RESULT_BYTES, RowChange};
+pub use command::{
+    Answer, Command, Done, FieldChange, IdempotencyKey, MOST_RESULT_BYTES, RowChange,
+};
 pub use command_context::{CommandContext, MOST_ROWS};
 pub use commands::Commands;
 pub use declarations::{

@@ -107,6 +107,8 @@ pub enum RejectionKind {
     NotFound,
     /// A row is not, or is no longer, in the state that the command expects.
     Conflict,
+    /// The command breaks a rule of a table.
+    Rule,
     /// A gapless series or a sequence has no number for the command, for example because its
     /// counter is full or its range is used up.
     NoNumber,

@@ -40,6 +40,13 @@ impl FromStr for Template {
 }
 
 impl Template {
+    /// The template of a date pattern alone.
+    pub(crate) fn of_date(pattern: &str) -> Result<Template, TemplateError> {
+        let mut template = Template { parts: Vec::new() };
+        template.push_date(pattern)?;
+        Ok(template)
+    }
+
     /// Appends a literal character.
     fn push(&mut self, c: char) -> Result<(), TemplateError> {
         if c.is_control() || (c.is_whitespace() && c != ' ') {

@@ -1,10 +1,13 @@
 //! Reading several records: blocks of neighbours, and records by their ids.
 
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use istorage::{Consistency, Range};
+use istorage::{Consistency, Key, Range, SharedStorage};
 
 use super::{Reader, neighbour_position};
-use crate::{AppRow, RecordId, Result, StoredRecord, WsId, layout::NEIGHBOURS};
+use crate::{
+    AppRow, Error, RecordId, Result, StoredRecord, WsId,
+    layout::{self, NEIGHBOURS},
+};
 
 /// Some ids of records that follow each other in one storage partition. One read of the storage
 /// gets the records of a block.
@@ -59,6 +62,23 @@ impl Reader {
             std::future::ready(stored)
         });
         records.boxed()
+    }
+
+    /// Returns the records of all workspaces, in any order. For operators: a storage without an
+    /// order of its partitions reads the keys of the whole keyspace.
+    pub fn all_records(&self) -> BoxStream<'static, Result<StoredRecord>> {
+        let (storage, timeout) = (SharedStorage::clone(&self.storage), self.timeout);
+        let partitions = self.storage.partitions(layout::records(), timeout);
+        let records = partitions.map_ok(move |pkey| {
+            let rows = storage.read(pkey.clone(), Range::all(), Consistency::Plain, timeout);
+            let records = rows.map_err(Error::from).and_then(move |read| {
+                let row = AppRow::of_key(&Key { pkey: pkey.clone(), ccols: read.ccols });
+                let record = row.map(|row| row.record(&read.value)).transpose();
+                std::future::ready(record.map_err(Error::from))
+            });
+            records.try_filter_map(|record| std::future::ready(Ok(record)))
+        });
+        records.map_err(Error::from).try_flatten().boxed()
     }
 
     /// Returns records by their ids, in the order of the ids, by one call. A record that does not

@@ -39,6 +39,9 @@ pub enum InvalidSchema {
     /// The id of a singleton is outside of the allowed range. Other records have such ids.
     #[error("the singleton {0} cannot have the id {1}: it must be from 65536 to 66047")]
     Id(QName, u64),
+    /// A rule or a stamp does not fit its field, or another rule.
+    #[error("the field `{1}` of {0}: {2}")]
+    Rule(QName, Name, String),
     /// Two singletons have the same id, so one would overwrite the other.
     #[error("the singletons {0} and {1} have the same id {2}")]
     SameId(QName, QName, u64),
@@ -69,7 +72,7 @@ pub enum InvalidRecord {
     #[error("the table {0} has no field `{1}`")]
     UnknownField(QName, Name),
     /// The field holds a value of another type.
-    #[error("the field `{1}` of {0} is of type {2:?}, not {3:?}")]
+    #[error("the field `{1}` of {0} is of type {2}, not {3}")]
     FieldType(QName, Name, FieldType, FieldType),
 }
 
@@ -87,20 +90,20 @@ pub enum IncompatibleSchema {
     )]
     TableGone(QName),
     /// A table has another kind than its stored records.
-    #[error("the table {0} was of kind {1:?}, and cannot become {2:?}")]
+    #[error("the table {0} was of kind {1:?}, and cannot become {2:?}: make a new table")]
     Kind(QName, TableKind, TableKind),
     /// A singleton has another id than its stored record.
     #[error("the singleton {0} had the id {1}: declare the same id again")]
     Id(QName, u64),
-    /// A field is missing. Stored records may have values in it. The field may become unused, but
-    /// must stay declared. Otherwise it could come back with another type.
+    /// A field has another type than the stored values. Only an int32 may become an int64.
     #[error(
-        "the field `{1}` of {0} is missing: it was deployed, and a deployed field stays declared, also if no record has it: declare it again"
+        "the field `{1}` of {0} was of type {2}, and cannot become {3}: leave it as it is, and add a field with another name"
     )]
-    FieldGone(QName, Name),
-    /// A field has another type than the stored values.
-    #[error("the field `{1}` of {0} was of type {2:?}, and cannot become {3:?}")]
     Retyped(QName, Name, FieldType, FieldType),
+    /// A field was left out, and its name is used for something else. Stored records may have
+    /// values in the field.
+    #[error("`{1}` of {0} was a field of type {2}, and records have its values: take another name")]
+    NameOfField(QName, Name, FieldType),
     /// A number field is missing or has another series. Stored records have numbers of the earlier
     /// series in it.
     #[error(

@@ -1,6 +1,11 @@
 //! The rules for changing a schema: the records of the earlier schema stay readable.
+//!
+//! A field that a schema leaves out is hidden: its values stay in the records, and later changes of
+//! a record carry them. So the deployment has every field that was ever deployed, and nodes with
+//! different schemas may take turns.
 
 use super::{IncompatibleSchema, Schema, Table};
+use crate::{FieldType, Fields, Name, QName, Value};
 
 impl Schema {
     /// Checks that records of an earlier schema can be read with this one.
@@ -14,6 +19,29 @@ impl Schema {
         });
         let all = differences.chain(self.lost_sequences(earlier)).collect();
         base::none_of(all, IncompatibleSchema::Several)
+    }
+
+    /// Returns the deployed fields that this schema leaves out, and so hides: the name of the
+    /// table, and the name of the field.
+    pub fn hidden_fields<'d>(&self, deployed: &'d Schema) -> Vec<(&'d QName, &'d Name)> {
+        let tables = deployed.tables().filter_map(|was| Some((was, self.table(&was.name)?)));
+        let fields = tables.flat_map(|(was, is)| {
+            let hidden = was.fields.keys().filter(|field| !is.fields.contains_key(*field));
+            hidden.map(move |field| (&was.name, field))
+        });
+        fields.collect()
+    }
+
+    /// Returns this schema with the fields of the earlier one that it leaves out.
+    pub(crate) fn with_hidden_fields(mut self, earlier: &Schema) -> Schema {
+        for was in earlier.tables() {
+            if let Some(is) = self.tables.get_mut(&was.name) {
+                for (field, holds) in &was.fields {
+                    is.fields.entry(field.clone()).or_insert(*holds);
+                }
+            }
+        }
+        self
     }
 
     /// The sequences that have not kept their ids. As no sequence is lost, no id is used for
@@ -32,6 +60,18 @@ impl Schema {
 }
 
 impl Table {
+    /// Gives each value of a stored record the type that this table has for it now: an int64 may
+    /// have been an int32.
+    pub fn widen(&self, fields: &mut Fields) {
+        for (name, value) in fields.iter_mut() {
+            if let Value::Int32(number) = *value
+                && self.fields.get(name) == Some(&FieldType::Int64)
+            {
+                *value = Value::Int64(number.into());
+            }
+        }
+    }
+
     /// The differences from the earlier table that stored records do not allow.
     fn differences(&self, was: &Table) -> Vec<IncompatibleSchema> {
         let name = || was.name.clone();
@@ -44,11 +84,16 @@ impl Table {
         for (field, held) in &was.fields {
             let field = || field.clone();
             match self.fields.get(&field()) {
-                None => all.push(IncompatibleSchema::FieldGone(name(), field())),
-                Some(holds) if holds != held => {
+                Some(holds) if holds == held => {}
+                Some(FieldType::Int64) if *held == FieldType::Int32 => {}
+                Some(holds) => {
                     all.push(IncompatibleSchema::Retyped(name(), field(), *held, *holds));
                 }
-                Some(_) => {}
+                // The records still have its values, so nothing else can have its name.
+                None if self.has_name(&field()) => {
+                    all.push(IncompatibleSchema::NameOfField(name(), field(), *held));
+                }
+                None => {}
             }
         }
         for (field, series) in &was.numbers {
@@ -69,5 +114,12 @@ impl Table {
             }
         }
         all
+    }
+
+    /// Whether the table has a number field, a sequence field or a container of this name.
+    fn has_name(&self, name: &Name) -> bool {
+        self.numbers.contains_key(name)
+            || self.sequences.contains_key(name)
+            || self.containers.contains_key(name)
     }
 }

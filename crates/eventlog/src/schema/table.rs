@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use crate::{FieldType, Name, QName, RecordId, TableKind};
+use super::{FieldRules, InvalidRecord, Stamp};
+use crate::{FieldType, Name, QName, RecordId, TableKind, Value};
 
 /// The ids that singletons may have.
 pub const SINGLETON_IDS: RangeInclusive<u64> = 65_536..=66_047;
 
 /// A table.
 // The names of the fields are stored: the text of a schema is in the deployment.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Table {
     #[serde(skip)]
     pub(super) name: QName,
@@ -27,6 +28,13 @@ pub struct Table {
     pub(super) sequences: BTreeMap<Name, Name>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) containers: BTreeMap<Name, QName>,
+    // Stored records do not depend on rules, so the deployment has none.
+    #[serde(skip)]
+    pub(super) rules: BTreeMap<Name, FieldRules>,
+    #[serde(skip)]
+    pub(super) stamps: BTreeMap<Name, Stamp>,
+    #[serde(skip)]
+    pub(super) is_append_only: bool,
 }
 
 impl Table {
@@ -40,6 +48,9 @@ impl Table {
             numbers: BTreeMap::new(),
             sequences: BTreeMap::new(),
             containers: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            stamps: BTreeMap::new(),
+            is_append_only: false,
         }
     }
 
@@ -53,6 +64,26 @@ impl Table {
     pub fn with_field(mut self, name: Name, holds: FieldType) -> Table {
         self.fields.insert(name, holds);
         self
+    }
+
+    /// Sets the rules of a field.
+    #[must_use]
+    pub fn with_rules(mut self, field: Name, rules: FieldRules) -> Table {
+        self.rules.insert(field, rules);
+        self
+    }
+
+    /// Lets the node fill a field with the time of the event.
+    #[must_use]
+    pub fn with_stamp(mut self, field: Name, stamp: Stamp) -> Table {
+        self.stamps.insert(field, stamp);
+        self
+    }
+
+    /// Makes the table append-only: a record can be made, and never changed.
+    #[must_use]
+    pub fn append_only(self) -> Table {
+        Table { is_append_only: true, ..self }
     }
 
     /// Adds a number field: a text that a new record gets from a series of document numbers. Its
@@ -99,6 +130,28 @@ impl Table {
         &self.fields
     }
 
+    /// Returns the rules of each field that has some.
+    pub fn rules(&self) -> &BTreeMap<Name, FieldRules> {
+        &self.rules
+    }
+
+    /// Returns whether a record never changes.
+    pub fn is_append_only(&self) -> bool {
+        self.is_append_only
+    }
+
+    /// Returns the fields that the node fills with the time of the event.
+    pub fn stamps(&self) -> &BTreeMap<Name, Stamp> {
+        &self.stamps
+    }
+
+    /// Returns whether a command can break a rule of the table. Each reference has one: it points
+    /// to an active record of the workspace.
+    pub fn has_rules(&self) -> bool {
+        let has_references = || self.fields.values().any(|holds| *holds == FieldType::Ref);
+        self.is_append_only || !self.rules.is_empty() || has_references()
+    }
+
     /// Returns the number fields, each with the id of its series in lower case.
     pub fn numbers(&self) -> &BTreeMap<Name, String> {
         &self.numbers
@@ -117,18 +170,42 @@ impl Table {
         self.fields.get(name).copied().or_else(of_number).or_else(of_sequence)
     }
 
-    /// Returns why a command cannot give a field its value: the field draws its value from a series
-    /// or a sequence. `None` for every other field.
-    pub fn why_drawn(&self, field: &str) -> Option<String> {
-        let (what, from) = match (self.numbers.get(field), self.sequences.get(field)) {
-            (Some(series), _) => ("number", format!("series `{series}`")),
-            (None, Some(sequence)) => ("sequence", format!("sequence `{sequence}`")),
-            (None, None) => return None,
+    /// Checks that a field can have a value.
+    ///
+    /// # Errors
+    /// Fails if the table has no such field, or if the field has another type.
+    pub fn check(&self, field: &Name, value: &Value) -> Result<(), InvalidRecord> {
+        let (holds, found) = (self.check_known(field)?, value.field_type());
+        if holds == found {
+            return Ok(());
+        }
+        Err(InvalidRecord::FieldType(self.name.clone(), field.clone(), holds, found))
+    }
+
+    /// Checks that the table has a field, and returns its type.
+    ///
+    /// # Errors
+    /// Fails if the table has no such field.
+    pub fn check_known(&self, field: &Name) -> Result<FieldType, InvalidRecord> {
+        let holds = self.field_type(field.as_str());
+        holds.ok_or_else(|| InvalidRecord::UnknownField(self.name.clone(), field.clone()))
+    }
+
+    /// Returns why a command cannot give a field its value: the node gives it. `None` for every
+    /// other field.
+    pub fn why_not_sent(&self, field: &str) -> Option<String> {
+        let from = if let Some(series) = self.numbers.get(field) {
+            format!("series `{series}`")
+        } else if let Some(sequence) = self.sequences.get(field) {
+            format!("sequence `{sequence}`")
+        } else if self.stamps.contains_key(field) {
+            "time of the event".to_owned()
+        } else {
+            return None;
         };
         let table = &self.name;
         Some(format!(
-            "the {what} field `{field}` of {table} gets its value from the {from}: leave the field \
-             out"
+            "the field `{field}` of {table} gets its value from the {from}: leave the field out"
         ))
     }
 

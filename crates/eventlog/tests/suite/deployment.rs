@@ -47,11 +47,33 @@ async fn the_first_trust_level_stays_and_tables_only_grow() {
     assert!(matches!(other, DeploymentError::Schema(_)), "{other:?}");
     let more = TABLES.replace("}", ", weight = \"float64\" }");
     assert_eq!(deploy(TrustLevel::Zero, &more).await.unwrap(), deployment(TrustLevel::One, &more));
-    let earlier = deploy(TrustLevel::One, TABLES).await.unwrap_err();
-    assert!(
-        matches!(earlier, DeploymentError::Schema(_)),
-        "a deployment with the earlier tables is refused"
-    );
+    let none = deploy(TrustLevel::One, "[tables]").await.unwrap_err();
+    assert!(matches!(none, DeploymentError::Schema(_)), "a table cannot be left out: {none:?}");
+}
+
+/// A field that was left out could come back with another type, and its values would be damage.
+#[tokio::test]
+async fn a_deployment_keeps_the_fields_that_a_schema_leaves_out() {
+    let (clock, soon) = (Clock::system(), Instant::FAR_FUTURE);
+    let storage = storage(&clock).await;
+    let table = |fields: &str| {
+        let tables = format!("[tables.\"a.B\"]\nkind = \"CDoc\"\nfields = {{ {fields} }}");
+        deployment(TrustLevel::Zero, &tables)
+    };
+    let deploy = async |fields: &str| table(fields).store(&storage, &clock, soon).await;
+    let first = deploy("x = \"int32\", y = \"bool\"").await.unwrap();
+    assert_eq!(deploy("y = \"bool\"").await.unwrap(), first);
+    let retyped = deploy("x = \"string\"").await.unwrap_err();
+    assert!(matches!(retyped, DeploymentError::Schema(_)), "{retyped:?}");
+    let all = table("x = \"int64\", y = \"bool\", z = \"ref\"");
+    assert_eq!(deploy("x = \"int64\", z = \"ref\"").await.unwrap(), all);
+    let narrow = deploy("x = \"int32\"").await.unwrap_err();
+    assert!(matches!(narrow, DeploymentError::Schema(_)), "a value may be too large: {narrow:?}");
+    assert_eq!(deploy("").await.unwrap(), all);
+    assert_eq!(Deployment::stored(&storage, soon).await.unwrap(), Some(all.clone()));
+    // A node that opened the application before the field came starts a partition again.
+    first.store_again(&storage, &clock, soon).await.unwrap_err();
+    deploy("").await.unwrap().store_again(&storage, &clock, soon).await.unwrap();
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod format;
 mod log;
 mod mark;
 mod rows;
+mod rules;
 mod schema;
 mod slow_and_late;
 mod steps;

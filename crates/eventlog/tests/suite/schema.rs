@@ -1,8 +1,8 @@
 //! The rules for a schema, for its records, and for the schema that follows it.
 
 use eventlog::{
-    FieldType, IncompatibleSchema, InvalidRecord, InvalidSchema, Name, Parent, QName, Record,
-    RecordId, Schema, Table, TableKind, Value,
+    FieldType, Fields, IncompatibleSchema, InvalidRecord, InvalidSchema, Name, Parent, QName,
+    Record, RecordId, Schema, Table, TableKind, Value,
 };
 
 const SHOP: &str = r#"
@@ -224,6 +224,7 @@ fn a_schema_may_only_add_tables_and_fields() {
     let follows = |text: &str| text.parse::<Schema>().unwrap().can_follow(&earlier);
     follows(SHOP).unwrap();
     follows(&SHOP.replace("name = \"string\"", "name = \"string\", code = \"int32\"")).unwrap();
+    follows(&SHOP.replace("name = \"string\",", "")).unwrap();
     follows(&SHOP.replace("{ number =", "{ second = \"order\", number =")).unwrap();
     follows(&SHOP.replace("\"order\"", "\"Order\"")).unwrap();
     follows(&format!("{SHOP}\n[tables.\"shop.New\"]\nkind = \"WDoc\"")).unwrap();
@@ -249,7 +250,11 @@ fn a_schema_may_only_add_tables_and_fields() {
         ("shop.Order", "shop.Other", IncompatibleSchema::TableGone(order.clone())),
         ("\"ODoc\"", "\"WDoc\"", IncompatibleSchema::Kind(order, TableKind::ODoc, TableKind::WDoc)),
         ("65536", "65537", IncompatibleSchema::Id(qname("shop.Settings"), 65_536)),
-        ("name = \"string\",", "", IncompatibleSchema::FieldGone(article.clone(), name("name"))),
+        (
+            "name = \"string\", picture = \"bytes\" }\ncontainers = {",
+            "picture = \"bytes\" }\ncontainers = { name = \"shop.Price\",",
+            IncompatibleSchema::NameOfField(article.clone(), name("name"), FieldType::String),
+        ),
         (
             "name = \"string\"",
             "name = \"bytes\"",
@@ -314,7 +319,10 @@ kind = "ODoc"
         ("line 4, column 19: ", "unknown variant `text`"),
         ("line 4, column 27: ", "`a-b` is not a name"),
         ("line 4, column 67: ", "wanted string or table"),
-        ("line 5, column 1: ", "unknown field `column`, expected one of `kind`, `id`, `fields`"),
+        (
+            "line 5, column 1: ",
+            "unknown field `column`, expected one of `kind`, `id`, `append_only`",
+        ),
         ("line 13, column 9: ", "missing field `kind`"),
         ("line 18, column 6: ", "invalid type: string \"one\""),
         ("line 23, column 9: ", "`Order` is not a name"),
@@ -341,15 +349,30 @@ fn all_differences_from_the_deployed_schema_are_reported_at_once() {
     let why = next.parse::<Schema>().unwrap().can_follow(&shop()).unwrap_err().to_string();
     let lines: Vec<&str> = why.lines().collect();
     let expected = [
-        "5 mistakes:",
-        "- the field `name` of shop.Article is missing: it was deployed, and a deployed field stays \
-         declared, also if no record has it: declare it again",
-        "- the field `picture` of shop.Article was of type Bytes, and cannot become String",
-        "- the table shop.Order was of kind ODoc, and cannot become WDoc",
+        "4 mistakes:",
+        "- the field `picture` of shop.Article was of type bytes, and cannot become string: leave it \
+         as it is, and add a field with another name",
+        "- the table shop.Order was of kind ODoc, and cannot become WDoc: make a new table",
         "- the number field `number` of shop.Order had numbers of the series `order`: declare it in \
          the same way again",
         "- the sequence `Receipt` of workspaces of the kind `Shop` had the id 256: declare it with \
          this id again",
     ];
     assert_eq!(lines, expected, "{why}");
+}
+
+#[test]
+fn an_int32_is_read_as_the_int64_that_its_field_became() {
+    let schema: Schema =
+        "[tables.\"a.B\"]\nkind = \"CDoc\"\nfields = { wide = \"int64\", small = \"int32\" }"
+            .parse()
+            .unwrap();
+    let table = schema.table(&qname("a.B")).unwrap();
+    let mut fields: Fields = ["gone", "small", "wide"]
+        .map(|field| (name(field), Value::Int32(-5)))
+        .into_iter()
+        .collect();
+    table.widen(&mut fields);
+    let values: Vec<_> = fields.iter().map(|(_, value)| value.clone()).collect();
+    assert_eq!(values, [Value::Int32(-5), Value::Int32(-5), Value::Int64(-5)]);
 }

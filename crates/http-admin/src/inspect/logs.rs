@@ -88,7 +88,7 @@ fn record_range(reader: Reader, ws: WsId, from: u64, last: u64) -> Lines {
     };
     let row = move |id: u64| AppRow::Record(ws, RecordId(id));
     let decode = move |id: u64, bytes: &[u8]| {
-        row(id).record(bytes).map(|it| json_of_record(&it, &ShownFields::All))
+        row(id).record(bytes).map(|it| json_of_record(&it, &ShownFields::All, None))
     };
     decoded(from, begin, row, decode)
 }

@@ -56,6 +56,7 @@ pub(crate) static PROBLEM_CODES: &[ProblemCode] = &[
     of(417, "expectation_failed", ProblemOf::Nothing),
     of(421, "misdirected", ProblemOf::All),
     of(422, "key_reused", ProblemOf::Key),
+    of(422, "rule", ProblemOf::Change),
     of(429, "rate_limited", ProblemOf::App),
     of(500, "internal", ProblemOf::App),
     of(500, "not_applied", ProblemOf::Change),

@@ -12,7 +12,7 @@ use super::{
     headers::{headers_of, parameter_of},
     json::{DescribedApp, list, object, reference, schema, text},
     problems::problems_of,
-    tables::{ROW, changes_name, fields_name, has_rows, is_changeable, is_of_system},
+    tables::{ROW, changes_name, has_rows, is_changeable, is_of_system, new_fields_name},
 };
 use crate::route::{
     APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, MOST_COMMANDS, Parameter, Segment, Values,
@@ -246,16 +246,16 @@ fn example_period(subject: Subject<'_>) -> &'static str {
 
 /// The body of a request.
 fn body_of(app: &DescribedApp<'_>, body: BodyKind, subject: Subject<'_>) -> Json {
-    let of_table = |name: fn(&str) -> String| {
-        schema(&app.schema_name(&name(subject.name().unwrap_or_default())))
+    let of_table = |name: fn(&Table) -> String| match subject {
+        Subject::Table(table) => schema(&app.schema_name(&name(table))),
+        _ => json!({}),
     };
     let (schema, is_required) = match body {
         BodyKind::Command => command(app, subject.name().unwrap_or_default()),
         BodyKind::Batch => (batch(app), true),
-        BodyKind::NewDoc => (object(json!({ "fields": of_table(fields_name) }), &[]), true),
+        BodyKind::NewDoc => (object(json!({ "fields": of_table(new_fields_name) }), &[]), true),
         BodyKind::Change => {
-            let properties =
-                json!({ "fields": of_table(changes_name), "isActive": { "type": "boolean" } });
+            let properties = json!({ "fields": of_table(|table| changes_name(table.name().as_str())), "isActive": { "type": "boolean" } });
             let mut change = object(properties, &[]);
             change["minProperties"] = 1.into();
             (change, true)

@@ -1,7 +1,9 @@
 //! The schemas of an application: its records, its fields, and the rows of its commands.
 
 use serde_json::{Map, Value as Json, json};
-use vvm::eventlog::{FieldType, Schema, Table, TableKind};
+use vvm::eventlog::{FieldRules, FieldType, Name, Schema, Stamp, Table, TableKind};
+
+use crate::rows::json_of_value;
 
 use super::json::{DescribedApp, flag, natural, object, schema};
 
@@ -17,7 +19,9 @@ pub(super) fn has_rows(app: &DescribedApp<'_>) -> bool {
 
 /// Whether clients may change the records of a table.
 pub(crate) fn is_changeable(table: &Table) -> bool {
-    !is_of_system(table) && !matches!(table.kind(), TableKind::ODoc | TableKind::ORecord)
+    let is_fixed =
+        table.is_append_only() || matches!(table.kind(), TableKind::ODoc | TableKind::ORecord);
+    !is_of_system(table) && !is_fixed
 }
 
 /// All schemas of an application.
@@ -33,6 +37,9 @@ pub(super) fn schemas(app: &DescribedApp<'_>) -> Map<String, Json> {
         records.push(name);
         if !is_of_system(table) {
             add(&changes_name(name), changes(table));
+            if !table.rules().is_empty() {
+                add(&new_fields_name(table), new_fields(table));
+            }
             add(&row_name(name), row(app, table, containers_of(definition, table)));
             rows.push(name);
         }
@@ -53,6 +60,15 @@ pub(super) const RECORD: &str = "Record";
 /// The name of the schema of the fields of a table.
 pub(super) fn fields_name(table: &str) -> String {
     format!("{table}.Fields")
+}
+
+/// The name of the schema of the fields that a client gives to a new record. A stored record may
+/// be older than the rules of its table, so it has a schema without them.
+pub(super) fn new_fields_name(table: &Table) -> String {
+    match table.rules().is_empty() {
+        true => fields_name(table.name().as_str()),
+        false => format!("{}.New", table.name()),
+    }
 }
 
 /// The name of the schema of changes of the fields of a table.
@@ -141,35 +157,111 @@ fn parent(containers: Vec<&str>) -> Json {
     object(json!({ "id": id, "container": container }), &["id", "container"])
 }
 
-/// The fields of a record. The node itself draws the values of number fields and sequence fields.
-/// No table demands a field, so none is required.
+/// The fields of a record. The node itself gives the values of number fields, sequence fields and
+/// stamps. A record may be older than the rules of its table, so no field is required.
 fn fields(table: &Table) -> Json {
-    let given = table.fields().iter().map(|(name, kind)| (name.as_str(), value(*kind)));
-    let drawn = |name: &str, kind, from: String| {
+    let own = |name: &str, kind, how: String| {
         let mut value = value(kind);
         value["readOnly"] = true.into();
-        value["description"] = format!("The node draws the value from the {from}.").into();
+        value["description"] = how.into();
         (name.to_owned(), value)
     };
-    let mut properties: Map<String, Json> =
-        given.map(|(name, value)| (name.to_owned(), value)).collect();
+    let mut properties = Map::new();
+    for (name, kind) in table.fields() {
+        let name_and_value = match table.stamps().get(name) {
+            Some(stamp) => own(name.as_str(), *kind, stamp_text(stamp)),
+            None => (name.as_str().to_owned(), value(*kind)),
+        };
+        properties.extend([name_and_value]);
+    }
     properties.extend(table.numbers().iter().map(|(name, series)| {
-        drawn(name.as_str(), FieldType::String, format!("series `{series}`"))
+        let how = format!("The node draws the value from the series `{series}`.");
+        own(name.as_str(), FieldType::String, how)
     }));
     properties.extend(table.sequences().iter().map(|(name, sequence)| {
-        drawn(name.as_str(), FieldType::Int64, format!("sequence `{sequence}`"))
+        let how = format!("The node draws the value from the sequence `{sequence}`.");
+        own(name.as_str(), FieldType::Int64, how)
     }));
     object(properties.into(), &[])
 }
 
+fn stamp_text(stamp: &Stamp) -> String {
+    match stamp {
+        Stamp::Created => "When the record was made, in microseconds since 1970.".to_owned(),
+        Stamp::Changed => {
+            "When the record was last written, in microseconds since 1970.".to_owned()
+        }
+        Stamp::Date { of, format, zone } => {
+            format!("The date of `{of}` in {zone}, as `{format}`.")
+        }
+    }
+}
+
+/// The fields that a client gives to a new record of a table with rules.
+fn new_fields(table: &Table) -> Json {
+    let mut new = fields(table);
+    let mut required = Vec::new();
+    for (name, rules) in table.rules() {
+        add_rules(&mut new["properties"][name.as_str()], rules);
+        if rules.required && rules.default.is_none() {
+            required.push(name.as_str());
+        }
+    }
+    if !required.is_empty() {
+        new["required"] = json!(required);
+    }
+    new
+}
+
+/// Adds the rules of a field to the schema of its values.
+fn add_rules(value: &mut Json, rules: &FieldRules) {
+    let numbers = [("minimum", &rules.min), ("maximum", &rules.max), ("default", &rules.default)];
+    for (word, number) in numbers {
+        if let Some(number) = number {
+            value[word] = json_of_value(number);
+        }
+    }
+    match rules.max_length {
+        // Bytes are sent as a text that is longer than they are.
+        Some(most) if value.get("contentEncoding").is_some() => {
+            value["description"] = format!("At most {most} bytes.").into();
+        }
+        Some(most) => value["maxLength"] = most.into(),
+        None => {}
+    }
+    if !rules.one_of.is_empty() {
+        value["enum"] = rules.one_of.iter().map(json_of_value).collect();
+    }
+    if rules.immutable {
+        value["description"] = "Once the field has a value, it keeps the value.".into();
+    }
+    if !rules.to.is_empty() {
+        let to: Vec<&str> = rules.to.iter().map(|to| to.as_str()).collect();
+        value["description"] = format!("The id of an active record of {}.", to.join(" or ")).into();
+    }
+}
+
 /// Changes of the fields of a record: `null` empties a field.
 fn changes(table: &Table) -> Json {
-    let change = |(name, kind): (&vvm::eventlog::Name, &FieldType)| {
+    let change = |(name, kind): (&Name, &FieldType)| {
         let mut value = value(*kind);
-        value["type"] = json!([value["type"], "null"]);
+        let rules = table.rules().get(name);
+        if let Some(rules) = rules {
+            add_rules(&mut value, &FieldRules { default: None, ..rules.clone() });
+        }
+        if !rules.is_some_and(|rules| rules.required) {
+            value["type"] = json!([value["type"], "null"]);
+            if let Some(known) = value.get_mut("enum").and_then(Json::as_array_mut) {
+                known.push(Json::Null);
+            }
+        }
+        if matches!(kind, FieldType::Int32 | FieldType::Int64) {
+            value = json!({ "oneOf": [value, schema("Add")] });
+        }
         (name.as_str().to_owned(), value)
     };
-    let mut changes = object(table.fields().iter().map(change).collect::<Map<_, _>>().into(), &[]);
+    let sent = table.fields().iter().filter(|(name, _)| !table.stamps().contains_key(*name));
+    let mut changes = object(sent.map(change).collect::<Map<_, _>>().into(), &[]);
     changes["description"] = "`null` empties a field.".into();
     changes
 }

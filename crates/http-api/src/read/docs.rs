@@ -19,17 +19,21 @@ const MOST_RECORDS: usize = 32;
 
 /// The records that a client asks for.
 #[derive(Debug)]
-pub(crate) struct DocsQuery {
+pub(crate) struct DocsQuery<'s> {
+    schema: &'s Schema,
     ids: Vec<RecordId>,
     shown: ShownFields,
 }
 
-impl DocsQuery {
+impl<'s> DocsQuery<'s> {
     /// Reads the query of a request for records of any table.
     ///
     /// # Errors
     /// If there are no ids, too many, or a duplicate; or if no table has a chosen field.
-    pub(crate) fn of(schema: &Schema, query: Option<&str>) -> Result<DocsQuery, ProblemDetails> {
+    pub(crate) fn of(
+        schema: &'s Schema,
+        query: Option<&str>,
+    ) -> Result<DocsQuery<'s>, ProblemDetails> {
         let ids: Option<String> = parameter(query, "ids")?;
         let Some(ids) = ids else {
             let reason = "the parameter `ids` is missing: send ids with commas between them";
@@ -41,7 +45,7 @@ impl DocsQuery {
             (!is_known).then(|| format!("no table has a field `{field}`"))
         };
         let shown = ShownFields::of(keys.as_deref(), why_unknown)?;
-        Ok(DocsQuery { ids: ids_of(&ids)?, shown })
+        Ok(DocsQuery { schema, ids: ids_of(&ids)?, shown })
     }
 }
 
@@ -76,7 +80,7 @@ pub(crate) struct FoundDocs {
 pub(crate) async fn read_docs<
     R: Future<Output = Result<Vec<Option<StoredRecord>>, ProblemDetails>>,
 >(
-    query: &DocsQuery,
+    query: &DocsQuery<'_>,
     read: impl Fn(Vec<RecordId>) -> R,
 ) -> Result<FoundDocs, ProblemDetails> {
     let mut page = br#"{"docs":["#.to_vec();
@@ -91,7 +95,8 @@ pub(crate) async fn read_docs<
             }
             match stored {
                 Some(stored) => {
-                    let json = json_of_record(&stored, &query.shown).to_string();
+                    let table = query.schema.table(&stored.record.table);
+                    let json = json_of_record(&stored, &query.shown, table).to_string();
                     if answered > missing.len() {
                         page.push(b',');
                     }
@@ -117,7 +122,7 @@ pub(crate) async fn read_docs<
 fn size_of(stored: &StoredRecord, shown: &ShownFields, shown_len: usize) -> usize {
     match shown {
         ShownFields::All => shown_len,
-        ShownFields::Only(_) => json_of_record(stored, &ShownFields::All).to_string().len(),
+        ShownFields::Only(_) => json_of_record(stored, &ShownFields::All, None).to_string().len(),
     }
 }
 

@@ -66,7 +66,13 @@ impl DocFilter {
         self.is_active.contains(&record.is_active)
             && self.fields.iter().all(|(name, accepted)| {
                 let value = record.fields.get(name);
-                accepted.iter().any(|accepted| accepted.as_ref() == value)
+                accepted.iter().any(|accepted| match (accepted, value) {
+                    // The field was an int32 when the record was written.
+                    (Some(Value::Int64(accepted)), Some(Value::Int32(value))) => {
+                        *accepted == i64::from(*value)
+                    }
+                    (accepted, value) => accepted.as_ref() == value,
+                })
             })
     }
 }

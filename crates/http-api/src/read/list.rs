@@ -53,7 +53,7 @@ pub(crate) struct ListedDocs {
 /// Lists documents of a collection in the order of their ids, and ends the page soon after `until`.
 /// `last` is the last id, and `read` reads the records of a block.
 pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> + Unpin>(
-    query: &ListQuery,
+    query: &ListQuery<'_>,
     last: u64,
     clock: &Clock,
     until: Instant,
@@ -82,7 +82,7 @@ pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> +
 
 /// A page of a list while it is read.
 struct DocsPage<'q> {
-    query: &'q ListQuery,
+    query: &'q ListQuery<'q>,
     /// The documents, with commas between them.
     docs: Vec<u8>,
     count: usize,
@@ -101,8 +101,10 @@ impl DocsPage<'_> {
     /// The JSON of a record; `None` if the record is not listed.
     async fn examine(&mut self, stored: &StoredRecord) -> Option<String> {
         let record = &stored.record;
-        let is_listed = record.table == self.query.table && self.query.filter.accepts(record);
-        let json = is_listed.then(|| json_of_record(stored, &self.query.shown).to_string());
+        let is_listed =
+            record.table == *self.query.table.name() && self.query.filter.accepts(record);
+        let json = is_listed
+            .then(|| json_of_record(stored, &self.query.shown, Some(self.query.table)).to_string());
         self.examined += 1;
         self.steps.examined(json.as_ref().map_or(0, String::len)).await;
         json

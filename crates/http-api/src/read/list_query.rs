@@ -6,7 +6,7 @@ use http_server::{
     problem::ProblemDetails,
     query::{limit, parameter},
 };
-use vvm::eventlog::{QName, Table, TableKind};
+use vvm::eventlog::{Table, TableKind};
 
 use super::filter::DocFilter;
 use crate::rows::ShownFields;
@@ -16,8 +16,8 @@ pub(crate) const MOST_DOCS: usize = 1_000;
 
 /// The documents that a client asks for.
 #[derive(Debug)]
-pub(crate) struct ListQuery {
-    pub(super) table: QName,
+pub(crate) struct ListQuery<'t> {
+    pub(super) table: &'t Table,
     pub(super) filter: DocFilter,
     pub(super) shown: ShownFields,
     pub(super) order: ListDirection,
@@ -46,12 +46,15 @@ impl FromStr for ListDirection {
     }
 }
 
-impl ListQuery {
+impl<'t> ListQuery<'t> {
     /// Reads the query of a request for documents of a table.
     ///
     /// # Errors
     /// If the table is not one of a collection, or a parameter is wrong.
-    pub(crate) fn of(table: &Table, query: Option<&str>) -> Result<ListQuery, ProblemDetails> {
+    pub(crate) fn of(
+        table: &'t Table,
+        query: Option<&str>,
+    ) -> Result<ListQuery<'t>, ProblemDetails> {
         let name = table.name();
         if table.kind() != TableKind::CDoc {
             let kind = table.kind();
@@ -68,7 +71,7 @@ impl ListQuery {
             (!is_known).then(|| format!("{name} has no field `{field}`"))
         };
         Ok(ListQuery {
-            table: name.clone(),
+            table,
             filter: DocFilter::of(table, filter.as_deref())?,
             shown: ShownFields::of(keys.as_deref(), why_unknown)?,
             order: parameter(query, "order")?.unwrap_or_default(),

@@ -5,23 +5,29 @@ use clock::WallTime;
 use processor::LogName;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use vvm::eventlog::{Entry, Event, Fields, Marker, Record, RecordChange, StoredRecord};
+use vvm::eventlog::{
+    Entry, Event, Fields, Marker, Name, Record, RecordChange, StoredRecord, Table,
+};
 
 use super::{BytesBody, ShownFields, body::VersionBody, value::json_of_value};
 
-pub(crate) fn json_of_fields(fields: &Fields, shown: &ShownFields) -> Json {
-    let fields = fields.iter().filter(|(name, _)| shown.shows(name));
+/// The fields of a record as JSON. If `table` is the table of the record, fields that it does not
+/// declare are hidden.
+pub(crate) fn json_of_fields(fields: &Fields, shown: &ShownFields, table: Option<&Table>) -> Json {
+    let is_declared =
+        |name: &Name| table.is_none_or(|table| table.field_type(name.as_str()).is_some());
+    let fields = fields.iter().filter(|(name, _)| shown.shows(name) && is_declared(name));
     let fields = fields.map(|(name, value)| (name.as_str().to_owned(), json_of_value(value)));
     Json::Object(fields.collect())
 }
 
-fn json_of_row(record: &Record, shown: &ShownFields) -> Json {
+fn json_of_row(record: &Record, shown: &ShownFields, declared: Option<&Table>) -> Json {
     let Record { table, id, parent, is_active, fields, .. } = record;
     let mut row = json!({
         "id": id.0,
         "table": table.as_str(),
         "isActive": is_active,
-        "fields": json_of_fields(fields, shown),
+        "fields": json_of_fields(fields, shown, declared),
     });
     if let (Some(parent), Some(row)) = (parent, row.as_object_mut()) {
         let parent = json!({ "id": parent.id.0, "container": parent.container.as_str() });
@@ -30,9 +36,10 @@ fn json_of_row(record: &Record, shown: &ShownFields) -> Json {
     row
 }
 
-/// A stored record as JSON.
-pub fn json_of_record(stored: &StoredRecord, shown: &ShownFields) -> Json {
-    let mut row = json_of_row(&stored.record, shown);
+/// A stored record as JSON. If `table` is its table, fields that the table does not declare are
+/// hidden.
+pub fn json_of_record(stored: &StoredRecord, shown: &ShownFields, table: Option<&Table>) -> Json {
+    let mut row = json_of_row(&stored.record, shown, table);
     if let Some(row) = row.as_object_mut() {
         row.insert("version".to_owned(), json!(VersionBody::from(stored.version)));
     }
@@ -84,7 +91,8 @@ impl<'e> EntryBody<'e> {
         match entry {
             Entry::Event(event) => {
                 let Event { request, principal, command, params, changes, .. } = &**event;
-                let row = |change: &RecordChange| json_of_row(&change.record, &ShownFields::All);
+                let row =
+                    |change: &RecordChange| json_of_row(&change.record, &ShownFields::All, None);
                 EntryBody {
                     args: (!params.is_empty()).then(|| BytesBody::of(params)),
                     command: Some(command.as_str()),

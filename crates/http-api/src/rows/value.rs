@@ -3,10 +3,14 @@
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use http_server::problem::ProblemDetails;
+use processor::FieldChange;
 use serde_json::{Value as Json, json};
 use vvm::eventlog::{FieldType, RecordId, Table, Value};
 
 use crate::whole_number::whole_in;
+
+/// The operator that adds to a number.
+pub(crate) const ADD: &str = "$add";
 
 /// The value of a field that a client sent. The type comes from the table, because JSON has fewer
 /// types.
@@ -15,10 +19,44 @@ pub(super) fn value_of_json(
     name: &str,
     json: Json,
 ) -> Result<Value, ProblemDetails> {
-    match table.why_drawn(name) {
-        Some(why) => Err(ProblemDetails::bad_request(why)),
-        None => comparable_value(table, name, json),
+    if let Some(why) = table.why_not_sent(name) {
+        return Err(ProblemDetails::bad_request(why));
     }
+    if json.is_object() && table.field_type(name).is_some() {
+        return Err(ProblemDetails::bad_request(format!(
+            "the field `{name}` of {} is new, so there is nothing to add to: send its value",
+            table.name()
+        )));
+    }
+    comparable_value(table, name, json)
+}
+
+/// The change of a field that a client sent: a value, `null`, or an object with an operator.
+pub(super) fn change_of_json(
+    table: &Table,
+    name: &str,
+    json: Json,
+) -> Result<FieldChange, ProblemDetails> {
+    let Json::Object(operators) = json else {
+        return match json {
+            // The command refuses to empty a field that the node gives.
+            Json::Null => Ok(FieldChange::Clear),
+            json => value_of_json(table, name, json).map(FieldChange::Set),
+        };
+    };
+    let of = table.name();
+    if !matches!(table.field_type(name), Some(FieldType::Int32 | FieldType::Int64)) {
+        let why = "only a field of the type int32 or int64 can be changed by an operator";
+        return Err(ProblemDetails::bad_request(format!("the field `{name}` of {of}: {why}")));
+    }
+    let number = match operators.get(ADD) {
+        Some(number) if operators.len() == 1 => whole_in(number),
+        _ => None,
+    };
+    number.map(FieldChange::Add).ok_or_else(|| {
+        let why = format!("an operator is sent as `{{\"{ADD}\": N}}`, with a whole number N");
+        ProblemDetails::bad_request(format!("the field `{name}` of {of}: {why}"))
+    })
 }
 
 /// The value that a client compares a field with. Unlike a value to write, it may be for a number
@@ -76,7 +114,7 @@ pub(crate) fn comparable_value(
     })
 }
 
-pub(super) fn json_of_value(value: &Value) -> Json {
+pub(crate) fn json_of_value(value: &Value) -> Json {
     match value {
         Value::Bool(value) => json!(value),
         Value::Int32(value) => json!(value),

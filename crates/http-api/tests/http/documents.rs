@@ -220,7 +220,8 @@ fn a_reference_of_a_single_document_is_refused_below_the_ids_of_records() {
             assert_eq!(code(answer), (400, "bad_request".to_owned()), "{method} {id}");
         }
     }
-    assert_eq!(send("PATCH", &slip, 65_537).0, 200);
+    assert_eq!(send("PATCH", &slip, 65_536).0, 200);
+    assert_eq!(code(send("PATCH", &slip, 65_537)), (422, "rule".to_owned()), "no such record");
     let long = r#"{"rows":[{"id":1,"table":"shop.Article"},
         {"id":2,"table":"shop.Slip","fields":{"article":1}}]}"#;
     let (status, made) = node.command(WS, "sys.CUD", long);

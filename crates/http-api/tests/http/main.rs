@@ -26,6 +26,7 @@ mod memory;
 mod numbers;
 mod numbers_memory;
 mod routes;
+mod rules;
 mod shares;
 mod stalls;
 mod support;

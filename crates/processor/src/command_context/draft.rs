@@ -2,8 +2,8 @@
 
 use clock::WallTime;
 use eventlog::{
-    Offset, QName, Record, RecordChange, RecordId, StoredRecord, Table, Version, WsId,
-    istorage::FoundRow,
+    BrokenRule, Fields, Offset, QName, Record, RecordChange, RecordId, StoredRecord, Table,
+    Version, WsId, istorage::FoundRow,
 };
 use hashbrown::HashMap;
 use isequencer::{DrawError, SeqId, WsKind};
@@ -48,6 +48,9 @@ pub(crate) struct EventDraft<'g> {
     rows: DraftedRows,
     /// The position in the changes of each record among them.
     places: HashMap<RecordId, usize>,
+    /// The fields that the changed records of tables with rules had before the command, by the
+    /// position of the change.
+    former: HashMap<usize, Fields>,
     /// The real ids of the new rows, by raw id.
     real_ids: HashMap<RecordId, RecordId>,
     /// The number of bytes in all rows that the command replaces.
@@ -84,6 +87,7 @@ impl<'g> EventDraft<'g> {
                 ids: Vec::with_capacity(rows),
             },
             places: HashMap::with_capacity(rows),
+            former: HashMap::new(),
             real_ids: HashMap::with_capacity(rows),
             bytes: 0,
         }
@@ -92,6 +96,43 @@ impl<'g> EventDraft<'g> {
     /// Ends the draft.
     pub(crate) fn into_rows(self) -> DraftedRows {
         self.rows
+    }
+
+    /// Judges the rows that the command writes by the rules of their tables. What a row was in the
+    /// middle of the command does not count.
+    pub(crate) async fn judge(&self) -> Result<(), HandlerError> {
+        for (at, RecordChange { record, .. }) in self.changes().iter().enumerate() {
+            let table = self.declarations.schema().table(&record.table);
+            let Some(table) = table.filter(|table| table.has_rules()) else { continue };
+            let before = self.former.get(&at);
+            table.judge(before, &record.fields).map_err(|rule| self.refuse(record, &rule))?;
+            for (field, id) in table.new_references(before, &record.fields) {
+                let found = self.find(id).await?;
+                let found = found.as_ref().map(|(table, is_active)| (table, *is_active));
+                let judged = table.judge_reference(field, id, found);
+                judged.map_err(|rule| self.refuse(record, &rule))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The table of a record as it is after this draft, and whether the record is active.
+    async fn find(&self, id: RecordId) -> Result<Option<(QName, bool)>, HandlerError> {
+        if let Some(at) = self.place(id) {
+            let Record { table, is_active, .. } = &self.changes()[at].record;
+            return Ok(Some((table.clone(), *is_active)));
+        }
+        let read = self.state.read(self.head.ws, id).await?;
+        Ok(read.map(|read| (read.stored.record.table, read.stored.record.is_active)))
+    }
+
+    fn refuse(&self, record: &Record, rule: &BrokenRule) -> Rejection {
+        let made = self.ids().iter().find(|(_, id)| *id == record.id);
+        let which = match made {
+            Some((raw, _)) => format!("the new record with the raw id {}", raw.0),
+            None => format!("record {}", record.id.0),
+        };
+        Rejection::new(RejectionKind::Rule, format!("{which}: {rule}"))
     }
 
     pub(super) fn changes(&self) -> &[RecordChange] {
@@ -135,9 +176,16 @@ impl<'g> EventDraft<'g> {
             return Ok(Some((self.changes()[at].record.clone(), None)));
         }
         let found = self.state.read(self.head.ws, id).await?;
-        Ok(found.map(|ReadRecord { stored: StoredRecord { version, record, .. }, .. }| {
+        Ok(found.map(|ReadRecord { stored: StoredRecord { version, mut record, .. }, .. }| {
+            self.widen(&mut record);
             (record, Some(version))
         }))
+    }
+
+    fn widen(&self, record: &mut Record) {
+        if let Some(table) = self.declarations.schema().table(&record.table) {
+            table.widen(&mut record.fields);
+        }
     }
 
     pub(super) fn draw(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
@@ -173,11 +221,12 @@ impl<'g> EventDraft<'g> {
         id: RecordId,
         expected: Option<Version>,
     ) -> Result<Option<usize>, HandlerError> {
-        let Some(ReadRecord { stored: StoredRecord { version, record, .. }, row }) =
+        let Some(ReadRecord { stored: StoredRecord { version, mut record, .. }, row }) =
             self.state.read(self.head.ws, id).await?
         else {
             return Ok(None);
         };
+        self.widen(&mut record);
         if expected.is_some_and(|expected| expected != version) {
             let what = format!(
                 "record {} was written by event {}, and not by the one that the command expects",
@@ -196,6 +245,10 @@ impl<'g> EventDraft<'g> {
         // A record that an earlier command of the group wrote is not stored yet, so the record has
         // no row.
         self.rows.before.extend(row.map(|row| (id, row)));
+        let table = self.declarations.schema().table(&record.table);
+        if table.is_some_and(Table::has_rules) {
+            self.former.insert(self.changes().len(), record.fields.clone());
+        }
         Ok(Some(self.add_change(RecordChange { replaces: Some(version), record })))
     }
 }

@@ -80,7 +80,7 @@ fn check_written_once(
         if !written.insert(*id) {
             let what = format!(
                 "record {} is in two rows that are written together, and it is not clear which \
-                 counts: send all its fields in one row",
+                 counts: send all its fields in one row, and add up its numbers",
                 id.0
             );
             return Err(Rejection::invalid(what));

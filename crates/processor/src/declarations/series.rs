@@ -3,7 +3,7 @@
 use docnumbers::{Scope, Series, SeriesId};
 use eventlog::{AppRow, RecordId, SINGLETON_IDS, Schema, Table};
 
-use super::{Declarations, DeclaredSeries, InvalidApplication, SeriesPolicy, tables_of_system};
+use super::{Declarations, DeclaredSeries, InvalidApplication, SeriesPolicy, mistakes_in};
 use crate::system_tables::{DESCRIPTOR_ID, counter_table};
 
 impl Declarations {
@@ -64,7 +64,7 @@ impl Declarations {
     /// All mistakes of tables that an application with these series and sequences would have,
     /// besides those of the tables themselves.
     pub fn mistakes_of(&self, tables: &Schema) -> Vec<InvalidApplication> {
-        let mut mistakes = tables_of_system(tables);
+        let mut mistakes = mistakes_in(tables);
         mistakes.extend(self.wrong_fields(tables));
         mistakes
     }

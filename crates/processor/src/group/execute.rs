@@ -336,7 +336,17 @@ impl CommandGroup {
         let view = partition.view(&self.overlay, &self.known_rows);
         let draft = EventDraft::new(declarations, head, &view, numbers, rows.len());
         let mut context = CommandContext { draft, has_failed: false };
-        let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
+        let ran = async {
+            let result = handler.run(&command.params, rows, &mut context).await?;
+            if context.has_failed {
+                let name = &command.name;
+                let what = format!("the handler of {name} went on after rows could not be written");
+                return Err(Rejection::new(RejectionKind::Internal, what).into());
+            }
+            context.draft.judge().await?;
+            Ok::<_, HandlerError>(result)
+        };
+        let ran = AssertUnwindSafe(ran).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };
         let result = match partition.clock.timeout_at(until, ran).await {
             Ok(Ok(result)) => result?,
@@ -355,11 +365,6 @@ impl CommandGroup {
             }
         };
         let DraftedRows { changes, before, ids } = context.draft.into_rows();
-        if context.has_failed {
-            let name = &command.name;
-            let what = format!("the handler of {name} went on after rows could not be written");
-            return Err(Rejection::new(RejectionKind::Internal, what).into());
-        }
         check_result(&command, &result)?;
         let answer = Answer { ids, result, ..Answer::default() };
         let answer = answer.with_drawn(declarations.schema(), &changes);

@@ -179,8 +179,8 @@ impl CommandGroup {
 }
 
 /// The rows that a command names itself: its stored answer, the descriptor, the rows that it
-/// changes or uses as parents, and the counter records of its new rows. The descriptor is needed
-/// only while the kind of the workspace is not known.
+/// changes, refers to or uses as parents, and the counter records of its new rows. The descriptor
+/// is needed only while the kind of the workspace is not known.
 fn rows_of(
     declarations: &Declarations,
     command: &Command,
@@ -200,8 +200,9 @@ fn rows_of(
         };
         let counters = new_in.into_iter().flat_map(|table| declarations.counters_of(table));
         // Smaller ids are raw ids of rows that the command creates.
-        let id = id.filter(|id| id.0 > u64::from(u16::MAX));
-        id.into_iter().chain(counters).map(move |id| AppRow::Record(ws, id))
+        let named = id.into_iter().chain(change.references());
+        let named = named.filter(|id| id.0 > u64::from(u16::MAX));
+        named.chain(counters).map(move |id| AppRow::Record(ws, id))
     });
     answer.into_iter().chain(descriptor).chain(named)
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use eventlog::{AppRow, RecordId, Value, WsId};
 use istorage::AppStorageExt;
-use processor::{Application, Command, Refused, Rejection, RejectionKind, RowChange};
+use processor::{Application, Command, FieldChange, Refused, Rejection, RejectionKind, RowChange};
 use shop::{create_workspace, cud, new_row, qname, text, update};
 
 use crate::scene::{COUNTER, DAY, LEVELS, Scene, WS, invoice, wrong_row};
@@ -164,7 +164,7 @@ async fn a_value_for_a_number_field_is_refused() {
         table: None,
         version: None,
         is_active: None,
-        fields: BTreeMap::from([("number".parse().unwrap(), value)]),
+        fields: BTreeMap::from([("number".parse().unwrap(), value.into())]),
     };
     let create = new_row(1, "shop.Invoice", [("number", sent())]);
     for row in [create, change(Some(sent())), change(None)] {
@@ -190,7 +190,7 @@ async fn only_the_system_writes_its_records() {
         table,
         version: None,
         is_active: None,
-        fields: BTreeMap::from([("next".parse().unwrap(), Some(Value::Int64(1)))]),
+        fields: BTreeMap::from([("next".parse().unwrap(), FieldChange::Set(Value::Int64(1)))]),
     };
     let table = "sys.NumberCounter65601";
     let create = new_row(1, table, [("next", Value::Int64(1))]);

@@ -4,10 +4,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod evolution;
 mod group_time;
 mod metrics;
+mod operators;
 mod outdated;
 mod partitions;
+mod references;
 mod results;
+mod rules;
 mod sequence_fields;
+mod stamps;
 mod written_twice;

@@ -135,12 +135,12 @@ async fn only_the_system_gives_a_sequence_field_its_value() {
     let ws = SHOPS[0];
     let created = node.commands.run(cud(ws, vec![receipt(1)], shop_db.soon())).await.unwrap();
     let (_, id) = created.answer.ids[0];
-    let serial = |value| RowChange::Update {
+    let serial = |value: Option<Value>| RowChange::Update {
         id,
         table: None,
         version: None,
         is_active: None,
-        fields: [("serial".parse().unwrap(), value)].into(),
+        fields: [("serial".parse().unwrap(), value.into())].into(),
     };
     for (row, of) in [
         (new_row(1, "shop.Receipt", [("serial", Value::Int64(7))]), "a new row"),
@@ -149,7 +149,7 @@ async fn only_the_system_gives_a_sequence_field_its_value() {
     ] {
         let refused = rejected(&shop_db, &node, ws, vec![receipt(9), row]).await;
         assert_eq!(refused.kind, RejectionKind::Invalid, "{of}");
-        let why = "the sequence field `serial` of shop.Receipt gets its value from the sequence \
+        let why = "the field `serial` of shop.Receipt gets its value from the sequence \
                    `Receipt`: leave the field out";
         assert_eq!(refused.message, why, "{of}");
     }

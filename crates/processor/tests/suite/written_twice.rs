@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use eventlog::{RecordId, TrustLevel, Value, WsId};
 use processor::{
-    Application, Command, CommandContext, Handler, HandlerError, PartitionEnd, Refused, Rejection,
-    RejectionKind, RowChange,
+    Application, Command, CommandContext, FieldChange, Handler, HandlerError, PartitionEnd,
+    Refused, Rejection, RejectionKind, RowChange,
 };
 use shop::{
     ShopDatabase, ShopNode, ShopNodeSettings, create_workspace, cud, new_row, qname, shop, text,
@@ -55,7 +55,7 @@ fn leave(id: RecordId, left: i64) -> RowChange {
         table: None,
         version: None,
         is_active: None,
-        fields: [("left".parse().unwrap(), Some(Value::Int64(left)))].into(),
+        fields: [("left".parse().unwrap(), FieldChange::Set(Value::Int64(left)))].into(),
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_record_in_two_rows_of_a_command_is_refused() {
         assert_eq!(refused.kind, RejectionKind::Invalid, "{rows:?}: {refused}");
         let why = format!(
             "record {} is in two rows that are written together, and it is not clear which counts: \
-             send all its fields in one row",
+             send all its fields in one row, and add up its numbers",
             named.0
         );
         assert_eq!(refused.message, why, "{rows:?}");

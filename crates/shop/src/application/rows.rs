@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clock::Instant;
 use eventlog::{Name, Parent, QName, RecordId, Value, Version, WsId};
-use processor::{Command, RowChange};
+use processor::{Command, FieldChange, RowChange};
 
 /// Rows of a command.
 pub type Batch = Vec<RowChange>;
@@ -92,6 +92,6 @@ pub fn bill(called: &str) -> Batch {
 /// A change of the name of a record.
 #[must_use]
 pub fn update(id: RecordId, version: Option<Version>, called: &str) -> RowChange {
-    let fields = BTreeMap::from([(name("name"), Some(text(called)))]);
+    let fields = BTreeMap::from([(name("name"), FieldChange::Set(text(called)))]);
     RowChange::Update { id, table: None, version, is_active: None, fields }
 }

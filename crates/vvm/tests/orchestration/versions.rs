@@ -27,8 +27,9 @@ use crate::cluster::{Cluster, PATIENCE};
 /// The tables of the older version.
 const OLDER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name = \"string\" }\n";
 
-/// The newer version adds a field.
-const NEWER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name = \"string\", cents = \"int64\" }\n";
+/// The newer version adds a table.
+const NEWER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name = \"string\" }\n\
+                     [tables.\"shop.Bill\"]\nkind = \"WDoc\"\n";
 
 fn app(tables: &str) -> AppSettings {
     let application = Application::new(Declarations::new(tables.parse().unwrap()).unwrap());
@@ -78,7 +79,7 @@ async fn until(cluster: &Cluster, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A newer node has written rows with a new field. Its partition moved back to a node of the older
+/// A newer node has written rows of a new table. Its partition moved back to a node of the older
 /// version, which checked the deployment only when it began to lead. That node refused to change
 /// such rows, and a document that needed a number got none.
 #[tokio::test]

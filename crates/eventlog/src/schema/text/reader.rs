@@ -17,8 +17,8 @@ use toml::{
 };
 
 use crate::{
-    Name, QName, RecordId,
-    schema::{InvalidSchema, Schema, Table},
+    FieldType, Name, QName, RecordId, Value,
+    schema::{FieldRules, InvalidSchema, Schema, Stamp, Table},
 };
 
 /// A key and its value.
@@ -64,6 +64,20 @@ fn mistake(text: &str, at: Range<usize>, why: impl Display) -> InvalidSchema {
     let line = 1 + before.matches('\n').count();
     let column = 1 + before.chars().rev().take_while(|&char| char != '\n').count();
     InvalidSchema::Text(format!("line {line}, column {column}: {why}"))
+}
+
+/// A field as the text has it.
+struct FieldText {
+    holds: FieldType,
+    rules: FieldRules,
+    stamp: Option<Stamp>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StampText {
+    Created,
+    Changed,
 }
 
 struct TablesReader<'t> {
@@ -125,16 +139,19 @@ impl<'t> TablesReader<'t> {
 
     /// A table; `None` if its name, its kind or its id cannot be read.
     fn table(&mut self, key: &Spanned<DeString<'t>>, value: Spanned<DeValue<'t>>) -> Option<Table> {
-        const KEYS: [&str; 6] = ["kind", "id", "fields", "numbers", "sequences", "containers"];
+        const KEYS: [&str; 7] =
+            ["kind", "id", "append_only", "fields", "numbers", "sequences", "containers"];
         let name = self.name::<QName>(key);
         let (mut kind, mut id) = (None, None);
-        let (mut fields, mut containers) = (BTreeMap::new(), BTreeMap::new());
+        let (mut fields, mut containers) = (Vec::new(), BTreeMap::new());
+        let mut is_append_only = false;
         let (mut numbers, mut sequences) = (BTreeMap::<_, String>::new(), BTreeMap::new());
         for (key, value) in self.entries(value) {
             match &**key.get_ref() {
                 "kind" => kind = Some(self.value(value)),
                 "id" => id = Some(self.value(value)),
-                "fields" => fields = self.values(value),
+                "append_only" => is_append_only = self.value(value).unwrap_or_default(),
+                "fields" => fields = self.fields(value),
                 "numbers" => numbers = self.values(value),
                 "sequences" => sequences = self.values(value),
                 "containers" => containers = self.values(value),
@@ -151,7 +168,129 @@ impl<'t> TablesReader<'t> {
         };
         let id = id.flatten().map(RecordId);
         numbers.values_mut().for_each(|series| series.make_ascii_lowercase());
-        Some(Table { name, kind, id, fields, numbers, sequences, containers })
+        let mut table = Table { numbers, sequences, containers, ..Table::new(name, kind) };
+        (table.id, table.is_append_only) = (id, is_append_only);
+        for (name, FieldText { holds, rules, stamp }) in fields {
+            if rules != FieldRules::default() {
+                table.rules.insert(name.clone(), rules);
+            }
+            table.stamps.extend(stamp.map(|stamp| (name.clone(), stamp)));
+            table.fields.insert(name, holds);
+        }
+        Some(table)
+    }
+
+    /// Fields, each as its type alone, or as a table with its type and its rules.
+    fn fields(&mut self, value: Spanned<DeValue<'t>>) -> Vec<(Name, FieldText)> {
+        let mut fields = Vec::new();
+        for (key, value) in self.entries(value) {
+            let name = self.name(&key);
+            let field = match value.get_ref() {
+                DeValue::Table(_) => self.field(&key, value),
+                _ => self.value(value).map(|holds| FieldText {
+                    holds,
+                    rules: FieldRules::default(),
+                    stamp: None,
+                }),
+            };
+            fields.extend(name.zip(field));
+        }
+        fields
+    }
+
+    fn field(
+        &mut self,
+        key: &Spanned<DeString<'t>>,
+        value: Spanned<DeValue<'t>>,
+    ) -> Option<FieldText> {
+        const KEYS: [&str; 13] = [
+            "type",
+            "required",
+            "immutable",
+            "min",
+            "max",
+            "max_length",
+            "one_of",
+            "default",
+            "to",
+            "stamp",
+            "from",
+            "format",
+            "zone",
+        ];
+        // The values of the rules have the type of the field.
+        let (mut of_type, rest): (Vec<_>, Vec<_>) =
+            self.entries(value).into_iter().partition(|(key, _)| &**key.get_ref() == "type");
+        let Some((_, holds)) = of_type.pop() else {
+            self.note(key.span(), "missing field `type`");
+            return None;
+        };
+        let holds = self.value(holds)?;
+        let mut rules = FieldRules::default();
+        let (mut stamp, mut of, mut format, mut zone) = (None, None, None, None);
+        for (key, value) in rest {
+            match &**key.get_ref() {
+                "required" => rules.required = self.value(value).unwrap_or_default(),
+                "immutable" => rules.immutable = self.value(value).unwrap_or_default(),
+                "min" => rules.min = self.rule_value(holds, value),
+                "max" => rules.max = self.rule_value(holds, value),
+                "max_length" => rules.max_length = self.value(value),
+                "one_of" => rules.one_of = self.rule_values(holds, value),
+                "default" => rules.default = self.rule_value(holds, value),
+                "to" => rules.to = self.value(value).unwrap_or_default(),
+                "stamp" => stamp = self.value::<StampText>(value),
+                "from" => of = self.value::<Name>(value),
+                "format" => format = self.value::<String>(value),
+                "zone" => zone = self.value::<String>(value),
+                _ => self.unknown(&key, &KEYS),
+            }
+        }
+        let is_bare = of.is_none() && format.is_none() && zone.is_none();
+        let stamp = match (stamp, of, format) {
+            (Some(StampText::Created), ..) if is_bare => Some(Stamp::Created),
+            (Some(StampText::Changed), ..) if is_bare => Some(Stamp::Changed),
+            (None, Some(of), Some(format)) => {
+                Some(Stamp::Date { of, format, zone: zone.unwrap_or_else(|| "UTC".to_owned()) })
+            }
+            (None, ..) if is_bare => None,
+            _ => {
+                let why = "a field has either `stamp`, or `from` with `format`, and `zone` if the \
+                           zone is not UTC";
+                self.note(key.span(), why);
+                None
+            }
+        };
+        Some(FieldText { holds, rules, stamp })
+    }
+
+    fn rule_values(&mut self, holds: FieldType, value: Spanned<DeValue<'t>>) -> Vec<Value> {
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Array(values) if !values.is_empty() => {
+                values.into_iter().filter_map(|value| self.rule_value(holds, value)).collect()
+            }
+            _ => {
+                self.note(span, "a list of one or more values is expected here");
+                Vec::new()
+            }
+        }
+    }
+
+    /// A value of the type of a field.
+    fn rule_value(&mut self, holds: FieldType, value: Spanned<DeValue<'t>>) -> Option<Value> {
+        match holds {
+            FieldType::Bool => self.value(value).map(Value::Bool),
+            FieldType::Int32 => self.value(value).map(Value::Int32),
+            FieldType::Int64 => self.value(value).map(Value::Int64),
+            FieldType::Float32 => self.value(value).map(Value::Float32),
+            FieldType::Float64 => self.value(value).map(Value::Float64),
+            FieldType::String => self.value(value).map(Value::String),
+            FieldType::QName => self.value(value).map(Value::QName),
+            FieldType::Bytes | FieldType::Ref => {
+                self.note(value.span(), "a reference and bytes cannot have this rule");
+                None
+            }
+        }
     }
 }
 

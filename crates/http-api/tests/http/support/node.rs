@@ -203,13 +203,27 @@ pub(crate) fn demo_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) 
 /// The settings of the demo application with series.
 pub(crate) fn demo_app() -> AppSettings {
     let demo = include_str!("../../../../../config/demo.toml");
-    let slip = r#"
+    let more = r#"
 [tables."shop.Slip"]
 kind = "WDoc"
 fields = { article = "ref" }
 numbers = { number = "slip" }
+
+[tables."shop.Ware"]
+kind = "WDoc"
+fields.name = { type = "string", required = true, immutable = true, max_length = 10 }
+fields.stock = { type = "int64", min = 0, default = 0 }
+fields.like = { type = "ref", to = ["shop.Ware"] }
+fields.state = { type = "string", one_of = ["new", "old"], required = true, default = "new" }
+fields.made = { type = "int64", stamp = "created" }
+fields.year = { type = "string", from = "made", format = "yyyy" }
+
+[tables."shop.Entry"]
+kind = "WDoc"
+append_only = true
+fields = { text = "string" }
 "#;
-    let schema = format!("{demo}\n{slip}").parse().unwrap();
+    let schema = format!("{demo}\n{more}").parse().unwrap();
     let delivery = Sequence::counting_from(standard::FIRST_OF_APPLICATIONS, 1).unwrap();
     let sequences = [("Delivery".parse().unwrap(), delivery)];
     let shop = Declarations::new(schema).unwrap();

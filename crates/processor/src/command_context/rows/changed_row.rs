@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use eventlog::{Name, QName, RecordId, TableKind, Value, Version};
+use eventlog::{FieldType, Fields, Name, QName, RecordId, Table, TableKind, Value, Version};
 
-use super::schema_check;
-use crate::{HandlerError, Rejection, command_context::EventDraft};
+use crate::{FieldChange, HandlerError, Rejection, RejectionKind, command_context::EventDraft};
 
 /// A [`RowChange::Update`](crate::RowChange::Update) with the real id of its row.
 pub(super) struct RowUpdate {
@@ -13,7 +12,7 @@ pub(super) struct RowUpdate {
     pub(super) table: Option<QName>,
     pub(super) version: Option<Version>,
     pub(super) is_active: Option<bool>,
-    pub(super) fields: BTreeMap<Name, Option<Value>>,
+    pub(super) fields: BTreeMap<Name, FieldChange>,
 }
 
 /// Changes a record.
@@ -42,22 +41,62 @@ pub(super) async fn update(
     }
     record.is_active = is_active.unwrap_or(record.is_active);
     let table = draft.table(&record.table)?;
-    for (name, value) in fields {
-        if let Some(why) = table.why_drawn(name.as_str()) {
+    for (name, change) in fields {
+        if let Some(why) = table.why_not_sent(name.as_str()) {
             return Err(Rejection::invalid(why).into());
         }
-        match value {
-            Some(Value::Ref(id)) => {
-                record.fields.insert(name, Value::Ref(draft.real(id)?));
-            }
-            Some(value) => {
+        match change {
+            FieldChange::Set(mut value) => {
+                if let Value::Ref(id) = &mut value {
+                    *id = draft.real(*id)?;
+                }
+                table
+                    .check(&name, &value)
+                    .map_err(|wrong| Rejection::invalid(wrong.to_string()))?;
                 record.fields.insert(name, value);
             }
-            None => {
+            FieldChange::Clear => {
+                // Another node may know the field, and its value must stay.
+                table.check_known(&name).map_err(|wrong| Rejection::invalid(wrong.to_string()))?;
                 record.fields.remove(name.as_str());
+            }
+            FieldChange::Add(number) => {
+                let sum = sum(table, &name, &record.fields, number).map_err(|mut refused| {
+                    refused.message = format!("record {}: {}", id.0, refused.message);
+                    refused
+                })?;
+                record.fields.insert(name, sum);
             }
         }
     }
+    let is_new = draft.changes()[at].replaces.is_none();
+    draft.declarations.stamps().fill(table, &mut record.fields, draft.head.time, is_new)?;
     *draft.record_mut(at) = record;
-    schema_check::check(draft, at).await
+    Ok(())
+}
+
+/// The sum of the number in a field and another one.
+fn sum(table: &Table, name: &Name, fields: &Fields, number: i64) -> Result<Value, Rejection> {
+    let holds = table.field_type(name.as_str());
+    let sum = match (holds, fields.get(name.as_str())) {
+        (Some(FieldType::Int32), was) => {
+            let was = if let Some(Value::Int32(was)) = was { i64::from(*was) } else { 0 };
+            let sum = was.checked_add(number).and_then(|sum| i32::try_from(sum).ok());
+            sum.map(Value::Int32)
+        }
+        (Some(FieldType::Int64), was) => {
+            let was = if let Some(Value::Int64(was)) = was { *was } else { 0 };
+            was.checked_add(number).map(Value::Int64)
+        }
+        _ => {
+            let table = table.name();
+            let what = format!("`{name}` of {table} is no int32 or int64, so nothing can be added");
+            return Err(Rejection::invalid(what));
+        }
+    };
+    sum.ok_or_else(|| {
+        let (table, holds) = (table.name(), holds.unwrap_or(FieldType::Int64));
+        let what = format!("the field `{name}` of {table} would have a sum outside of {holds}");
+        Rejection::new(RejectionKind::Rule, what)
+    })
 }

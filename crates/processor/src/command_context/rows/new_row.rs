@@ -55,9 +55,11 @@ pub(super) async fn create(
         let what = format!("there is a {name} already: update record {}", id.0);
         return Err(Rejection::conflict(what).into());
     }
-    if let Some(why) = fields.iter().find_map(|(name, _)| table.why_drawn(name.as_str())) {
+    if let Some(why) = fields.iter().find_map(|(name, _)| table.why_not_sent(name.as_str())) {
         return Err(Rejection::invalid(why).into());
     }
+    table.fill_defaults(&mut fields);
+    draft.declarations.stamps().fill(table, &mut fields, draft.head.time, true)?;
     draft.fill_sequences(table, &mut fields)?;
     if !table.numbers().is_empty() {
         Box::pin(draft.fill_numbers(table, &mut fields)).await?;

@@ -1,0 +1,183 @@
+//! The rules of tables, and changes by operator, as a client meets them.
+
+use serde_json::{Value, json};
+use shop::http_client::{request, workspace_path};
+
+use crate::support::{TestNode, WS, code};
+
+fn ask(node: &TestNode, method: &str, rest: &str, body: &Value) -> (u16, Value) {
+    let path = format!("{}/docs/{rest}", workspace_path(WS));
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    request(node.api, method, &path, &[], &body)
+}
+
+/// Makes a ware, and returns its path below `docs`.
+fn ware(node: &TestNode, fields: &Value) -> String {
+    let (status, made) = ask(node, "POST", "shop.Ware", &json!({ "fields": fields }));
+    assert_eq!(status, 201, "{made}");
+    format!("shop.Ware/{}", made["newIds"]["1"])
+}
+
+fn fields(node: &TestNode, ware: &str) -> Value {
+    let (status, read) = ask(node, "GET", ware, &json!(null));
+    assert_eq!(status, 200, "{read}");
+    read["fields"].clone()
+}
+
+#[test]
+fn a_command_that_breaks_a_rule_gets_422_and_its_reason() {
+    let node = TestNode::start();
+    let tea = ware(&node, &json!({ "name": "Tea" }));
+    let read = fields(&node, &tea);
+    assert_eq!((&read["stock"], &read["state"]), (&json!(0), &json!("new")), "defaults");
+    assert_eq!(read["year"].as_str().map(str::len), Some(4), "{read}");
+    let id = tea.rsplit('/').next().unwrap();
+    for (method, path, sent, why) in [
+        ("POST", "shop.Ware", json!({}), "`name` of shop.Ware must have a value"),
+        (
+            "POST",
+            "shop.Ware",
+            json!({ "name": "chamomile tea" }),
+            "at most 10 characters, and has 13",
+        ),
+        ("PATCH", &tea, json!({ "stock": -7 }), "`stock` of shop.Ware must be at least 0"),
+        ("PATCH", &tea, json!({ "stock": { "$add": -1 } }), "must be at least 0"),
+        ("PATCH", &tea, json!({ "name": "Pear" }), "has a value already, and is immutable"),
+        ("PATCH", &tea, json!({ "state": null }), "`state` of shop.Ware must have a value"),
+        (
+            "PATCH",
+            &tea,
+            json!({ "like": 999_999 }),
+            "refers to record 999999, which does not exist",
+        ),
+        ("PATCH", &tea, json!({ "state": "odd" }), "must be one of `new`, `old`"),
+    ] {
+        let (status, problem) = ask(&node, method, path, &json!({ "fields": sent }));
+        assert_eq!((status, &problem["code"]), (422, &json!("rule")), "{sent}: {problem}");
+        let reason = problem["reason"].as_str().unwrap();
+        assert!(reason.contains(why), "{sent}: {reason}");
+        let named = if method == "POST" { "raw id 1".to_owned() } else { format!("record {id}") };
+        assert!(reason.contains(&named), "{sent}: {reason}");
+    }
+    assert_eq!(fields(&node, &tea), read, "nothing was written");
+    let sent = json!({ "fields": { "name": "Pear", "made": 1 } });
+    assert_eq!(code(ask(&node, "POST", "shop.Ware", &sent)), (400, "bad_request".to_owned()));
+    let sent = json!({ "fields": { "year": null } });
+    assert_eq!(code(ask(&node, "PATCH", &tea, &sent)), (400, "invalid".to_owned()));
+
+    let (_, entry) = ask(&node, "POST", "shop.Entry", &json!({ "fields": { "text": "paid" } }));
+    let id = &entry["newIds"]["1"];
+    let row = json!({ "rows": [{ "id": id, "table": "shop.Entry", "isActive": false }] });
+    let deactivated = node.command(WS, "sys.CUD", &row.to_string());
+    assert_eq!(code(deactivated), (422, "rule".to_owned()));
+    let deleted = ask(&node, "DELETE", &format!("shop.Entry/{id}"), &json!(null));
+    assert_eq!(code(deleted), (405, "method_not_allowed".to_owned()));
+    node.stop();
+}
+
+#[test]
+fn an_operator_adds_to_what_is_there_and_an_event_has_the_sum() {
+    let node = TestNode::start();
+    let tea = ware(&node, &json!({ "name": "Tea", "stock": 100 }));
+    let change =
+        |change: Value| ask(&node, "PATCH", &tea, &json!({ "fields": { "stock": change } }));
+    let (_, done) = change(json!({ "$add": -2 }));
+    assert_eq!(fields(&node, &tea)["stock"], 98);
+    let from = format!("{}/wlog?from={}", workspace_path(WS), done["wlogOffset"]);
+    let (_, event) = request(node.api, "GET", &from, &[], "");
+    assert_eq!(event["rows"][0]["fields"]["stock"], 98, "{event}");
+    for sent in [
+        json!({ "$mul": 2 }),
+        json!({ "$add": 1, "$mul": 2 }),
+        json!({ "$add": 0.5 }),
+        json!({ "$add": "1" }),
+        json!({ "$add": null }),
+        json!({}),
+    ] {
+        let (status, problem) = change(sent.clone());
+        assert_eq!((status, &problem["code"]), (400, &json!("bad_request")), "{sent}");
+        let reason = problem["reason"].as_str().unwrap();
+        assert!(reason.contains(r#"`{"$add": N}`"#), "{sent}: {reason}");
+    }
+    let of_text = json!({ "fields": { "name": { "$add": 1 } } });
+    let (status, problem) = ask(&node, "PATCH", &tea, &of_text);
+    assert_eq!(status, 400);
+    assert!(problem["reason"].as_str().unwrap().contains("int32 or int64"), "{problem}");
+    let new = json!({ "fields": { "name": "Pear", "stock": { "$add": 1 } } });
+    let (status, problem) = ask(&node, "POST", "shop.Ware", &new);
+    assert_eq!(status, 400);
+    assert!(problem["reason"].as_str().unwrap().contains("nothing to add to"), "{problem}");
+    // The same request with its key adds once.
+    let path = format!("{}/docs/{tea}", workspace_path(WS));
+    let body = r#"{"fields":{"stock":{"$add":-8}}}"#;
+    let send = || request(node.api, "PATCH", &path, &[("idempotency-key", "sale")], body);
+    assert_eq!((send().0, send().1["repeated"].as_bool()), (200, Some(true)));
+    assert_eq!(fields(&node, &tea)["stock"], 90);
+    node.stop();
+}
+
+/// The client that reads the stock, and writes what is left, must retry whenever another one was
+/// faster.
+#[test]
+fn many_clients_sell_exactly_what_is_there_and_nobody_retries() {
+    const CLIENTS: usize = 8;
+    let node = TestNode::start();
+    let tea = ware(&node, &json!({ "name": "Tea", "stock": 100 }));
+    let sold: usize = std::thread::scope(|scope| {
+        let client = || {
+            let sell =
+                || ask(&node, "PATCH", &tea, &json!({ "fields": { "stock": { "$add": -1 } } }));
+            let mut sold = 0;
+            loop {
+                match code_or_done(sell()) {
+                    None => sold += 1,
+                    Some(refused) => {
+                        assert_eq!(refused, (422, "rule".to_owned()));
+                        return sold;
+                    }
+                }
+            }
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(sold, 100);
+    assert_eq!(fields(&node, &tea)["stock"], 0);
+    node.stop();
+}
+
+fn code_or_done(answered: (u16, Value)) -> Option<(u16, String)> {
+    (answered.0 != 200).then(|| code(answered))
+}
+
+/// A client that was generated from the description knows the rules.
+#[test]
+fn the_description_has_the_rules() {
+    let node = TestNode::start();
+    let (_, all) = request(node.api, "GET", "/api/v2/openapi.json", &[], "");
+    let schema = |of: &str| &all["components"]["schemas"][format!("demo.shop.shop.Ware.{of}")];
+    let new = schema("New");
+    assert_eq!(new["required"], json!(["name"]), "`state` has a default");
+    let of = |name: &str| &new["properties"][name];
+    assert_eq!((&of("name")["maxLength"], &of("stock")["minimum"]), (&json!(10), &json!(0)));
+    assert_eq!(
+        (&of("stock")["default"], &of("state")["enum"]),
+        (&json!(0), &json!(["new", "old"]))
+    );
+    assert_eq!((&of("made")["readOnly"], &of("year")["readOnly"]), (&json!(true), &json!(true)));
+    assert!(of("like")["description"].as_str().unwrap().contains("shop.Ware"));
+    assert_eq!(schema("Fields")["required"], json!([]), "a record may be older than a rule");
+    let changes = &schema("Changes")["properties"];
+    let add = json!({ "$ref": "#/components/schemas/Add" });
+    assert_eq!(changes["stock"]["oneOf"][1], add, "{changes}");
+    assert_eq!(changes["stock"]["oneOf"][0]["minimum"], 0);
+    assert_eq!(changes["state"]["type"], "string", "it cannot be emptied");
+    assert!(changes.get("made").is_none() && changes.get("year").is_none(), "{changes}");
+    let paths = all["paths"].as_object().unwrap();
+    let of_entry = |(path, methods): (&String, &Value)| {
+        path.ends_with("/docs/shop.Entry/{id}").then(|| methods.as_object().unwrap().clone())
+    };
+    let methods = paths.iter().find_map(of_entry).unwrap();
+    assert!(methods.contains_key("get") && !methods.contains_key("patch"), "append-only");
+    node.stop();
+}
