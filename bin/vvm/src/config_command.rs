@@ -6,18 +6,19 @@ use ctl::{CommandError, terminal::print};
 
 use crate::{
     cli::{ConfigArgs, ConfigCommand, ExampleFile, ServeArgs},
-    serve,
+    doctor, serve,
 };
 
-pub(crate) fn run(command: ConfigCommand) -> Result<ExitCode, CommandError> {
+pub(crate) async fn run(command: ConfigCommand) -> Result<ExitCode, CommandError> {
     match command {
         ConfigCommand::Check(args) => {
             let config = configuration(args)?;
             let sockets_mib = serve::most_socket_memory(config.http.connections.get()) >> 20;
+            let compared = doctor::compare_deployed(&config).await?;
             let memory_mib = serve::check(config)? >> 20;
             print(&format!(
                 "the configuration is valid; a node takes up to {memory_mib} MiB of memory, and the \
-                 kernel up to {sockets_mib} MiB for connections that are not read\n"
+                 kernel up to {sockets_mib} MiB for connections that are not read\n{compared}\n"
             ))?;
         }
         ConfigCommand::Show(args) => print(&configuration(args)?.to_toml()?)?,

@@ -39,6 +39,31 @@ pub(crate) async fn run(DoctorArgs { config, json }: DoctorArgs) -> Result<ExitC
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Compares the applications of a configuration with those that are deployed, as a node does when
+/// it starts. Returns the result in words, or why nothing could be compared.
+///
+/// # Errors
+/// If a node would refuse to deploy an application.
+pub(crate) async fn compare_deployed(config: &VvmConfig) -> Result<String, CommandError> {
+    let target = config.storage.to_target(&config.source)?;
+    let (settings, apps) = serve::plan(config, &target)?;
+    let findings = storage::check(&Clock::system(), config, &target, &settings, &apps).await;
+    let compared: Vec<&Finding> =
+        findings.iter().filter(|finding| finding.check == storage::DEPLOYMENT).collect();
+    let all = |findings: &[&Finding]| {
+        let what = findings.iter().map(|finding| finding.what.clone());
+        what.collect::<Vec<_>>().join("; ")
+    };
+    if compared.iter().any(|finding| finding.verdict == Verdict::Fail) {
+        return Err(CommandError::config(all(&compared)));
+    }
+    Ok(match (compared.as_slice(), findings.first()) {
+        ([], Some(why)) => format!("not compared with what is deployed: {}", why.what),
+        ([], None) => "there is nothing to compare with what is deployed".to_owned(),
+        (compared, _) => format!("compared with what is deployed: {}", all(compared)),
+    })
+}
+
 async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     let clock = Clock::system();
     let planned = serve::configuration(&ServeArgs { config: file, ..ServeArgs::default() })

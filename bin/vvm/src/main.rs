@@ -55,7 +55,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
             logs::install(&config.log.filter, config.log.format.is_json())?;
             serve(config, Some(StorageTarget::Mem))
         }
-        CliCommand::Config(command) => config_command::run(command),
+        CliCommand::Config(command) => on_runtime(config_command::run(command)),
         CliCommand::Ctl(command) => {
             if let Some(as_json) = command.logs_as_json() {
                 logs::install(COMMAND_LOG_FILTER, as_json)?;

@@ -1,5 +1,7 @@
 //! `vvm apps`: the applications of a storage.
 
+mod check;
+
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::{Args, Subcommand};
@@ -33,6 +35,9 @@ const SET_LEVEL_HELP: &str = "\
 
 #[derive(Debug, Subcommand)]
 pub enum AppsCommand {
+    /// List the records that break the rules of the configured tables.
+    #[command(after_long_help = check::HELP)]
+    Check(check::CheckArgs),
     /// Change the trust level of an application, while no node works.
     #[command(after_long_help = SET_LEVEL_HELP)]
     SetLevel(SetLevelArgs),
@@ -54,10 +59,19 @@ pub struct SetLevelArgs {
 }
 
 pub(crate) async fn run(
-    AppsCommand::SetLevel(args): AppsCommand,
+    command: AppsCommand,
     node: NodeConfiguration,
 ) -> Result<ExitCode, CommandError> {
-    let SetLevelArgs { app, level, config } = args;
+    match command {
+        AppsCommand::Check(args) => check::run(args, node).await,
+        AppsCommand::SetLevel(args) => set_level(args, node).await,
+    }
+}
+
+async fn set_level(
+    SetLevelArgs { app, level, config }: SetLevelArgs,
+    node: NodeConfiguration,
+) -> Result<ExitCode, CommandError> {
     let advice = "set `trust_level` in the configuration of the node";
     let named = StorageArgs { storage: None, config };
     let storage = named.outside_memory(node, advice)?;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use eventlog::TrustLevel;
+use eventlog::{Schema, TrustLevel};
+use sysvvm::AppName;
 use vvm::NodeSettings;
 
 use crate::{
@@ -19,6 +20,8 @@ pub struct NodeConfiguration {
     pub admin: fn() -> Result<NodeAddress, CommandError>,
     /// The storage.
     pub storage: fn(Option<&Path>) -> Result<NamedStorage, CommandError>,
+    /// The tables of an application.
+    pub tables: fn(Option<&Path>, &AppName) -> Result<Schema, CommandError>,
     /// The settings of a node whose applications have this trust level.
     pub settings: fn(Option<&Path>, TrustLevel) -> Result<NodeSettings, CommandError>,
 }
@@ -41,6 +44,7 @@ impl NodeConfiguration {
         NodeConfiguration {
             admin: || unreachable!(),
             storage: |_| unreachable!(),
+            tables: |_, _| unreachable!(),
             settings: |_, _| unreachable!(),
         }
     }

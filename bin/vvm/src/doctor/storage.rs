@@ -22,6 +22,9 @@ const SKEW_MAX_MS: i64 = 500;
 
 const CHECK: &str = "storage";
 
+/// The check of an application against what is deployed.
+pub(super) const DEPLOYMENT: &str = "deployment";
+
 pub(super) async fn check(
     clock: &Clock,
     config: &VvmConfig,
@@ -104,7 +107,7 @@ impl StorageCheck<'_> {
             Ok(system) => system,
             Err(error) => {
                 let advice = "use a version of vvm that fits, or another `storage.system_keyspace`";
-                findings.push(Finding::fail("deployment", with_causes(&error), advice));
+                findings.push(Finding::fail(DEPLOYMENT, with_causes(&error), advice));
                 return Ok(findings);
             }
         };
@@ -133,7 +136,7 @@ impl StorageCheck<'_> {
         let deadline = self.deadline;
         let name = &app.name;
         if !is_deployed {
-            return Finding::ok("deployment", format!("{name} is new: the node deploys it"));
+            return Finding::ok(DEPLOYMENT, format!("{name} is new: the node deploys it"));
         }
         let opened = match system.open_app(name, deadline).await {
             Ok(opened) => opened,
@@ -151,9 +154,26 @@ impl StorageCheck<'_> {
                 let lease = serve::settings_for(self.config, self.target, level);
                 of_other_level(app, level, lease.map(drop))
             }
-            Ok(_) => Finding::ok("deployment", format!("{name} is deployed as it is configured")),
+            Ok(stored) => Finding::ok(DEPLOYMENT, of_deployed(app, stored.as_ref())),
             Err(why) => not_deployed(name, with_causes(&why)),
         }
+    }
+}
+
+/// Tells that an application is deployed, and which of its fields the configuration hides.
+fn of_deployed(app: &AppSettings, stored: Option<&Deployment>) -> String {
+    let schema = app.application.declarations().schema();
+    let hidden = stored.map(|stored| schema.hidden_fields(&stored.schema)).unwrap_or_default();
+    let hidden: Vec<String> =
+        hidden.iter().map(|(table, field)| format!("`{field}` of {table}")).collect();
+    let name = &app.name;
+    match hidden.is_empty() {
+        true => format!("{name} is deployed as it is configured"),
+        false => format!(
+            "{name} is deployed as it is configured; these fields are left out, and records keep \
+             their values: {}",
+            hidden.join(", ")
+        ),
     }
 }
 
@@ -170,12 +190,12 @@ fn of_other_level(
             let what = format!(
                 "{name} is deployed with trust level {stored}, and the configuration says {level}: the stored level counts"
             );
-            Finding::warn("deployment", what, "write the stored level into the configuration")
+            Finding::warn(DEPLOYMENT, what, "write the stored level into the configuration")
         }
         Err(why) => {
             let what = format!("{name} is deployed with trust level {stored}: {why}");
             Finding::fail(
-                "deployment",
+                DEPLOYMENT,
                 what,
                 "take a longer lease, or change the level with `vvm apps set-level`",
             )
@@ -192,7 +212,7 @@ fn of_skew(skew: clock_skew::ClockSkew) -> Finding {
 
 fn not_deployed(name: impl ToString, why: String) -> Finding {
     let advice = "deploy it as before, or use another `storage.system_keyspace`";
-    Finding::fail("deployment", format!("{}: {why}", name.to_string()), advice)
+    Finding::fail(DEPLOYMENT, format!("{}: {why}", name.to_string()), advice)
 }
 
 fn of_leases(leases: &[ObservedLease], settings: &NodeSettings) -> Finding {

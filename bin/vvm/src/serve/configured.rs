@@ -6,10 +6,11 @@ use std::{
 };
 
 use ctl::{CommandError, NamedStorage, NodeConfiguration, client::NodeAddress};
-use eventlog::TrustLevel;
+use eventlog::{Schema, TrustLevel};
+use sysvvm::AppName;
 use vvm::NodeSettings;
 
-use super::settings::settings_for;
+use super::settings::{apps, settings_for};
 use crate::{
     cli::ServeArgs,
     config::{ConfigOverride, VvmConfig},
@@ -35,7 +36,7 @@ fn environment() -> Result<Vec<ConfigOverride>, CommandError> {
 
 /// The functions that commands use to read the configuration.
 pub(crate) const NODE_CONFIGURATION: NodeConfiguration =
-    NodeConfiguration { admin, storage, settings };
+    NodeConfiguration { admin, storage, tables, settings };
 
 fn admin() -> Result<NodeAddress, CommandError> {
     let mut overrides = environment()?;
@@ -48,6 +49,16 @@ fn storage(file: Option<&Path>) -> Result<NamedStorage, CommandError> {
     let config = of_file(file)?;
     let target = config.storage.to_target(&config.source)?;
     NamedStorage::new(target, config.storage.system_keyspace)
+}
+
+fn tables(file: Option<&Path>, app: &AppName) -> Result<Schema, CommandError> {
+    let config = of_file(file)?;
+    let apps = apps(&config)?;
+    let found = apps.iter().find(|settings| settings.name == *app);
+    let found = found.ok_or_else(|| {
+        CommandError::config(format!("the configuration has no application {app}: add it"))
+    })?;
+    Ok(found.application.declarations().schema().clone())
 }
 
 fn settings(file: Option<&Path>, level: TrustLevel) -> Result<NodeSettings, CommandError> {

@@ -105,7 +105,7 @@ fn settings(config: &VvmConfig, target: &StorageTarget) -> NodeSettings {
 
 /// Makes the settings of all applications. If none is configured, the node has the demo
 /// application.
-fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
+pub(super) fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
     let mut apps: Vec<AppSettings> = Vec::new();
     for (at, app) in config.apps.iter().enumerate() {
         let application = app.application(&config.source.folder());

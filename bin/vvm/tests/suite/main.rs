@@ -27,6 +27,7 @@ mod running_node;
 mod scrapes;
 mod sequences;
 mod stored_numbers;
+mod tables;
 mod tls;
 mod traces;
 mod verify;

@@ -101,7 +101,7 @@ fn only_the_node_fills_a_sequence_field_and_only_within_the_range() {
     let post = |body: &Value| request(node.api, "POST", &path, &[], &body.to_string());
     let (status, answer) = post(&json!({ "fields": { "number": 7 } }));
     assert_eq!(status, 400, "{answer}");
-    let why = "the sequence field `number` of shop.Visit gets its value from the sequence `Visit`";
+    let why = "the field `number` of shop.Visit gets its value from the sequence `Visit`";
     assert!(answer["reason"].as_str().unwrap().contains(why), "{answer}");
     assert_eq!(create(&node, 1, "shop.Visit", "number", 2), [100, 101]);
     let (status, answer) = post(&json!({ "fields": { "customer": "Ann" } }));
