@@ -14,8 +14,8 @@ pub(crate) async fn run(command: ConfigCommand) -> Result<ExitCode, CommandError
         ConfigCommand::Check(args) => {
             let config = configuration(args)?;
             let sockets_mib = serve::most_socket_memory(config.http.connections.get()) >> 20;
+            let memory_mib = serve::check(&config)? >> 20;
             let compared = doctor::compare_deployed(&config).await?;
-            let memory_mib = serve::check(config)? >> 20;
             print(&format!(
                 "the configuration is valid; a node takes up to {memory_mib} MiB of memory, and the \
                  kernel up to {sockets_mib} MiB for connections that are not read\n{compared}\n"

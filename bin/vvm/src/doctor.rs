@@ -58,9 +58,9 @@ pub(crate) async fn compare_deployed(config: &VvmConfig) -> Result<String, Comma
         return Err(CommandError::config(all(&compared)));
     }
     Ok(match (compared.as_slice(), findings.first()) {
-        ([], Some(why)) => format!("not compared with what is deployed: {}", why.what),
-        ([], None) => "there is nothing to compare with what is deployed".to_owned(),
-        (compared, _) => format!("compared with what is deployed: {}", all(compared)),
+        ([], Some(why)) => format!("not compared with a deployment, because {}", why.what),
+        ([], None) => "not compared with a deployment, because there is none".to_owned(),
+        (compared, _) => format!("compared with the deployment: {}", all(compared)),
     })
 }
 

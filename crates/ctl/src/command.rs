@@ -47,7 +47,7 @@ pub enum CtlCommand {
     /// rows.
     #[command(subcommand, arg_required_else_help = true)]
     Inspect(InspectCommand),
-    /// Change the trust level of an application.
+    /// Check the records of an application, and change its trust level.
     #[command(subcommand, arg_required_else_help = true)]
     Apps(AppsCommand),
     /// Copy the redb file of a node, even while the node works, and verify the copy.

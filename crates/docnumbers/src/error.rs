@@ -29,7 +29,7 @@ pub enum TemplateError {
     /// A date pattern has letters that name no field of a date, or names no field.
     #[error(
         "`{0}` is not a date pattern: use yyyy, yy, MM, dd, DDD (day of the year), GGGG (ISO year) \
-         and VV (ISO week), with other characters between them"
+         and VV (ISO week), with characters between them that are no letters"
     )]
     DatePattern(String),
     /// A number of digits is outside of its range.

@@ -34,6 +34,14 @@ pub enum FieldType {
     Ref,
 }
 
+impl FieldType {
+    /// Returns whether the values are numbers.
+    pub fn is_number(self) -> bool {
+        use FieldType::{Float32, Float64, Int32, Int64};
+        matches!(self, Int32 | Int64 | Float32 | Float64)
+    }
+}
+
 /// The name of the type, as a file of tables has it.
 impl fmt::Display for FieldType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -202,7 +202,8 @@ fn check_changeable(app: &App, operation: &ApiOperation) -> Result<(), ProblemDe
         return Ok(());
     };
     match app.application().declarations().schema().table(name) {
-        Some(table) if !is_changeable(table) => {
+        // A command on an append-only table is refused by its rule, and names it.
+        Some(table) if !is_changeable(table) && !table.is_append_only() => {
             let reason = format!("clients cannot change records of {name}: read them with GET");
             Err(ProblemDetails::method_not_allowed("GET, HEAD", reason))
         }

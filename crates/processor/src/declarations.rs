@@ -11,7 +11,7 @@ use docnumbers::{DefinitionError, FastSettings, Series, SeriesId};
 use eventlog::{InvalidSchema, Name, QName, RecordId, Schema, Table};
 use isequencer::{BadSequences, SeqId, Sequence, Sequences, WsKind, standard};
 
-use self::stamps::Stamps;
+use self::stamps::StampDates;
 use crate::system_tables::descriptor_table;
 
 /// What an application declares: its tables, its kinds of workspaces with their sequences, and its
@@ -41,7 +41,7 @@ pub struct Declarations {
     sequences: Sequences,
     /// The series, by id.
     series: BTreeMap<String, DeclaredSeries>,
-    stamps: Stamps,
+    stamp_dates: StampDates,
 }
 
 /// A sequence of the workspaces of a kind.
@@ -155,7 +155,7 @@ pub enum InvalidApplication {
 
 /// The mistakes of tables that have wrong dates, or that claim names or sequences of the system.
 fn mistakes_in(tables: &Schema) -> Vec<InvalidApplication> {
-    let (_, dates) = Stamps::of(tables);
+    let (_, dates) = StampDates::of(tables);
     let dates = dates
         .into_iter()
         .map(|(table, field, error)| InvalidApplication::Date(table, field, error));
@@ -173,9 +173,9 @@ impl Declarations {
     /// If tables are in the package `sys`, or if the pattern or the zone of a date is wrong.
     pub fn new(schema: Schema) -> Result<Declarations, InvalidApplication> {
         base::none_of(mistakes_in(&schema), InvalidApplication::Several)?;
-        let (stamps, _) = Stamps::of(&schema);
+        let (stamp_dates, _) = StampDates::of(&schema);
         Ok(Declarations {
-            stamps,
+            stamp_dates,
             schema: schema.with_table(descriptor_table())?,
             kinds: BTreeMap::new(),
             declared: Vec::new(),
@@ -220,8 +220,8 @@ impl Declarations {
         &self.kinds
     }
 
-    pub(crate) fn stamps(&self) -> &Stamps {
-        &self.stamps
+    pub(crate) fn stamp_dates(&self) -> &StampDates {
+        &self.stamp_dates
     }
 
     pub(crate) fn sequences(&self) -> &Sequences {

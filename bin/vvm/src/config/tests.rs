@@ -92,7 +92,7 @@ fn the_shipped_file_for_a_cluster_is_complete_and_can_be_used() {
         assert!(is_there, "{key}");
     }
     // Each file is read, as a node does.
-    let missing = crate::serve::check(config).unwrap_err().to_string();
+    let missing = crate::serve::check(&config).unwrap_err().to_string();
     assert!(missing.contains("`cluster.tls.cert_file`: /etc/vvm/node.pem: "), "{missing}");
     let folder = tempfile::tempdir().unwrap();
     let signed = rcgen::generate_simple_self_signed(["vvm-cluster".to_owned()]).unwrap();
@@ -101,7 +101,7 @@ fn the_shipped_file_for_a_cluster_is_complete_and_can_be_used() {
         std::fs::write(folder.path().join(format!("{name}.pem")), pem).unwrap();
     }
     let there = text.replace("/etc/vvm", folder.path().to_str().unwrap());
-    crate::serve::check(VvmConfig::of_text(&there)).unwrap();
+    crate::serve::check(&VvmConfig::of_text(&there)).unwrap();
     let other = text.replace("# advertised = \"10.0.0.1:8823\"", "advertised = \"10.0.0.9:1\"");
     let reached = VvmConfig::of_text(&other).cluster.reached_at();
     assert_eq!(reached, Some(("10.0.0.9:1".parse().unwrap(), "advertised")));
@@ -260,7 +260,7 @@ fn the_memory_of_a_node_includes_the_rows_and_numbers_that_its_partitions_keep()
         std::fs::write(&path, app).unwrap();
         let seats = variable("VVM__CLUSTER__SEATS", &seats.to_string());
         let driver = variable("VVM__STORAGE__DRIVER", "dynamodb");
-        crate::serve::check(VvmConfig::read(Some(&path), &[seats, driver]).unwrap()).unwrap()
+        crate::serve::check(&VvmConfig::read(Some(&path), &[seats, driver]).unwrap()).unwrap()
     };
     let rest = memory(10, 1) - 10 * OF_PARTITION;
     // The last node that lives owns all partitions, however many seats there are.
@@ -288,7 +288,7 @@ fn the_memory_of_a_node_includes_the_counters_of_its_fast_series() {
             let fast = format!("template = \"{at}-{{counter:4}}\"\npolicy = \"fast\"");
             text += &format!("[apps.series.s{at}]\n{fast}\n");
         }
-        crate::serve::check(VvmConfig::of_text(&text)).unwrap()
+        crate::serve::check(&VvmConfig::of_text(&text)).unwrap()
     };
     let (none, three) = (memory(0), memory(3));
     assert_eq!(three - none, 3 * 10_000 * (3 << 10));
@@ -334,7 +334,7 @@ fn the_parts_of_a_lease_fit_into_the_lease() {
     let usual = config("").node.timing();
     assert_eq!(usual, ielections::Timing::of(Duration::from_secs(8)));
     for parts in ["renew_seconds = 9", "stop_grace_seconds = 6", "renew_call_seconds = 5"] {
-        let refused = crate::serve::check(config(parts)).unwrap_err().to_string();
+        let refused = crate::serve::check(&config(parts)).unwrap_err().to_string();
         assert!(refused.contains("`node."), "{parts}: {refused}");
     }
 }

@@ -43,14 +43,15 @@ pub(super) async fn check(
         }
         _ => {}
     }
-    let lock = config.node.folder.join(LockFile::NAME);
-    if target.is_embedded() && running::user_of(&lock).is_some() {
-        return vec![in_use()];
-    }
     let deadline = clock.now() + TIMEOUT;
     let driver = match target.open_for_reading(clock.clone(), deadline).await {
         Ok(driver) => driver,
-        Err(error) => return vec![unreachable(target, &error)],
+        Err(error) => {
+            let lock = config.node.folder.join(LockFile::NAME);
+            let is_locked = error.kind() == ErrorKind::Unavailable && target.is_embedded();
+            let is_in_use = is_locked && running::user_of(&lock).is_some();
+            return vec![if is_in_use { in_use() } else { unreachable(target, &error) }];
+        }
     };
     let check = StorageCheck { clock, config, target, settings, deadline };
     let findings = check.of_driver(&driver, apps).await;
@@ -119,7 +120,10 @@ impl StorageCheck<'_> {
                     findings.push(self.of_app(&system, app, names.contains(&app.name)).await);
                 }
             }
-            Err(error) => findings.push(not_deployed("the registry", with_causes(&error))),
+            Err(error) => {
+                let what = format!("the registry cannot be read: {}", with_causes(&error));
+                findings.insert(0, Finding::fail(CHECK, what, "try again, and check the storage"));
+            }
         }
         match system.elections().leases(deadline).await {
             Ok(leases) => findings.push(of_leases(&leases, settings)),
@@ -150,9 +154,12 @@ impl StorageCheck<'_> {
         let deployment =
             Deployment::new(app.level, app.application.declarations().schema().clone());
         match deployment.check(&opened.storage, deadline).await {
-            Ok(Some(Deployment { level, .. })) if level != app.level => {
+            Ok(Some(stored)) if stored.level != app.level => {
+                let level = stored.level;
                 let lease = serve::settings_for(self.config, self.target, level);
-                of_other_level(app, level, lease.map(drop))
+                let mut finding = of_other_level(app, level, lease.map(drop));
+                finding.what += &format!("; {}", of_deployed(app, Some(&stored)));
+                finding
             }
             Ok(stored) => Finding::ok(DEPLOYMENT, of_deployed(app, stored.as_ref())),
             Err(why) => not_deployed(name, with_causes(&why)),
@@ -160,20 +167,14 @@ impl StorageCheck<'_> {
     }
 }
 
-/// Tells that an application is deployed, and which of its fields the configuration hides.
+/// Tells that an application fits its deployment, and what the next start changes there.
 fn of_deployed(app: &AppSettings, stored: Option<&Deployment>) -> String {
     let schema = app.application.declarations().schema();
-    let hidden = stored.map(|stored| schema.hidden_fields(&stored.schema)).unwrap_or_default();
-    let hidden: Vec<String> =
-        hidden.iter().map(|(table, field)| format!("`{field}` of {table}")).collect();
+    let changes = stored.map(|stored| schema.changes_from(&stored.schema)).unwrap_or_default();
     let name = &app.name;
-    match hidden.is_empty() {
-        true => format!("{name} is deployed as it is configured"),
-        false => format!(
-            "{name} is deployed as it is configured; these fields are left out, and records keep \
-             their values: {}",
-            hidden.join(", ")
-        ),
+    match changes.is_empty() {
+        true => format!("{name} fits its deployment, and changes nothing there"),
+        false => format!("{name} fits its deployment, and changes it: {}", changes.join("; ")),
     }
 }
 

@@ -21,14 +21,14 @@ use crate::config::{self, VvmConfig};
 /// Checks whether a node could start with a configuration. The storage is not asked.
 ///
 /// Returns the most memory that the node would take, in bytes.
-pub(crate) fn check(config: VvmConfig) -> Result<usize, CommandError> {
+pub(crate) fn check(config: &VvmConfig) -> Result<usize, CommandError> {
     let target = config.storage.to_target(&config.source)?;
-    let (_, apps) = plan(&config, &target)?;
-    NodeTls::read(&config)?;
-    NodeAccess::read(&config, &Clock::system())?;
-    NodeTraces::read(&config)?;
+    let (_, apps) = plan(config, &target)?;
+    NodeTls::read(config)?;
+    NodeAccess::read(config, &Clock::system())?;
+    NodeTraces::read(config)?;
     let connections = config.http.connections.get();
-    Ok(most_memory(&config, &target, connections, &apps))
+    Ok(most_memory(config, &target, connections, &apps))
 }
 
 /// Makes the settings of a node from the configuration, or the error that names the wrong key.

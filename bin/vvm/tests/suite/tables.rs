@@ -143,22 +143,30 @@ fn a_check_compares_with_what_is_deployed_and_says_so() {
     let (code, text) = check(&config);
     assert_eq!(code, Some(0), "{text}");
     assert!(
-        text.contains("not compared with what is deployed: data/vvm.redb does not exist"),
+        text.contains("not compared with a deployment, because data/vvm.redb does not exist"),
         "{text}"
     );
     let node = NodeProcess::start(folder.path(), &config).ready();
     let (code, text) = check(&config);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("not compared with what is deployed: a node works with"), "{text}");
+    assert!(text.contains("not compared with a deployment, because a node works with"), "{text}");
     node.stop();
     let (code, text) = check(&config);
     assert_eq!(code, Some(0), "{text}");
-    let same = "compared with what is deployed: acme/shop is deployed as it is configured\n";
+    let same =
+        "compared with the deployment: acme/shop fits its deployment, and changes nothing there\n";
     assert!(text.contains(same), "{text}");
-    let (code, text) = check(&write_config(folder.path(), SECOND));
+    let more = format!("{SECOND}fields.new = \"bool\"\n[tables.\"shop.Bill\"]\nkind = \"WDoc\"\n");
+    let (code, text) = check(&write_config(folder.path(), &more));
     assert_eq!(code, Some(0), "{text}");
-    let hidden = "these fields are left out, and records keep their values: `old` of shop.Article";
-    assert!(text.contains(hidden), "{text}");
+    for change in [
+        "`stock` of shop.Article becomes int64, for ever",
+        "`new` of shop.Article is new",
+        "`old` of shop.Article is left out, and records keep its values",
+        "shop.Bill is new",
+    ] {
+        assert!(text.contains(change), "{change}: {text}");
+    }
     let renamed = FIRST.replace("old = \"string\"", "old = \"bytes\"");
     let (code, text) = check(&write_config(folder.path(), &renamed));
     assert_eq!(code, Some(3), "{text}");
@@ -203,4 +211,58 @@ fn records_that_break_new_rules_are_listed() {
     assert!(!text.contains(&last.to_string()), "{text}");
     let other = run(folder.path(), &config, &["apps", "check", "acme/other"]);
     assert_eq!(other.0, Some(3), "{}", other.1);
+}
+
+/// The blocks of a page between these two lines.
+fn blocks(page: &str, begin: &str) -> Vec<String> {
+    let begin = format!("\n{begin}\n");
+    let parts = page.split(begin.as_str()).skip(1);
+    parts.map(|part| part.split("\n```").next().unwrap().to_owned()).collect()
+}
+
+/// A method, a path and a body.
+type Request = (String, String, String);
+
+/// The requests of the curl commands in a block.
+fn requests(block: &str) -> Vec<Request> {
+    let commands = block.split("curl -X ").skip(1);
+    let request = |command: &str| {
+        let mut words = command.split_whitespace();
+        let (method, path) = (words.next().unwrap(), words.next().unwrap());
+        let (_, body) = command.split_once("-d '").unwrap();
+        let (body, _) = body.rsplit_once('\'').unwrap();
+        (method.to_owned(), path.trim_start_matches("$W").to_owned(), body.to_owned())
+    };
+    commands.map(request).collect()
+}
+
+/// The example could not be followed: nothing made the workspace, the customer and the article.
+#[test]
+fn the_example_of_the_guide_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tables.md"));
+    let page = page.unwrap();
+    let tables = blocks(&page, "```toml");
+    fs::write(folder.path().join("shop.toml"), &tables[0]).unwrap();
+    let node = NodeProcess::start(folder.path(), &tables[1]).ready();
+    let client = Client(&node);
+    let send = |(method, rest, body): &Request| {
+        client.ask(method, rest, &serde_json::from_str(body).unwrap())
+    };
+    let all: Vec<Request> = blocks(&page, "```").iter().flat_map(|block| requests(block)).collect();
+    let [workspace, customer, article, sale, change] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(send(workspace).0, 200);
+    for (document, id) in [(customer, 322_685_000_131_072_u64), (article, 322_685_000_131_073)] {
+        let (status, made) = send(document);
+        assert_eq!((status, made["newIds"]["1"].as_u64()), (201, Some(id)), "{made}");
+    }
+    let (status, sold) = send(sale);
+    assert_eq!(status, 200, "{sold}");
+    let number = sold["drawn"]["1"]["number"].as_str().unwrap();
+    assert!(number.starts_with("INV") && number.ends_with("-0001"), "{number}");
+    let (status, refused) = send(sale);
+    assert_eq!((status, &refused["code"]), (422, &json!("rule")), "{refused}");
+    assert_eq!(send(change).0, 200);
+    assert_eq!(send(change).0, 422, "nothing is left");
+    node.stop();
 }

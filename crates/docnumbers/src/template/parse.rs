@@ -44,6 +44,7 @@ impl Template {
     pub(crate) fn of_date(pattern: &str) -> Result<Template, TemplateError> {
         let mut template = Template { parts: Vec::new() };
         template.push_date(pattern)?;
+        template.check_bytes()?;
         Ok(template)
     }
 
@@ -130,6 +131,10 @@ impl Template {
             }
             self.check_letters(check)?;
         }
+        self.check_bytes()
+    }
+
+    fn check_bytes(&self) -> Result<(), TemplateError> {
         let bytes = self.bytes_max();
         if bytes > BYTES_MAX {
             return Err(TemplateError::TooLong { bytes, max: BYTES_MAX });

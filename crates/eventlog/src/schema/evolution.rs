@@ -5,7 +5,7 @@
 //! different schemas may take turns.
 
 use super::{IncompatibleSchema, Schema, Table};
-use crate::{FieldType, Fields, Name, QName, Value};
+use crate::{FieldType, Fields, Name, Value};
 
 impl Schema {
     /// Checks that records of an earlier schema can be read with this one.
@@ -21,15 +21,32 @@ impl Schema {
         base::none_of(all, IncompatibleSchema::Several)
     }
 
-    /// Returns the deployed fields that this schema leaves out, and so hides: the name of the
-    /// table, and the name of the field.
-    pub fn hidden_fields<'d>(&self, deployed: &'d Schema) -> Vec<(&'d QName, &'d Name)> {
-        let tables = deployed.tables().filter_map(|was| Some((was, self.table(&was.name)?)));
-        let fields = tables.flat_map(|(was, is)| {
-            let hidden = was.fields.keys().filter(|field| !is.fields.contains_key(*field));
-            hidden.map(move |field| (&was.name, field))
-        });
-        fields.collect()
+    /// Returns what a deployment of this schema changes, in words: new tables and fields, wider
+    /// numbers, and fields that are left out. Rules are not deployed.
+    pub fn changes_from(&self, deployed: &Schema) -> Vec<String> {
+        let mut changes = Vec::new();
+        for is in self.tables() {
+            let Some(was) = deployed.table(&is.name) else {
+                changes.push(format!("{} is new", is.name));
+                continue;
+            };
+            for (field, holds) in &is.fields {
+                match was.fields.get(field) {
+                    None => changes.push(format!("`{field}` of {} is new", is.name)),
+                    Some(held) if held != holds => {
+                        changes.push(format!("`{field}` of {} becomes {holds}, for ever", is.name));
+                    }
+                    Some(_) => {}
+                }
+            }
+            for field in was.fields.keys().filter(|field| !is.fields.contains_key(*field)) {
+                changes.push(format!(
+                    "`{field}` of {} is left out, and records keep its values",
+                    is.name
+                ));
+            }
+        }
+        changes
     }
 
     /// Returns this schema with the fields of the earlier one that it leaves out.

@@ -18,17 +18,6 @@ pub enum BrokenRule {
 }
 
 impl Table {
-    /// Gives the empty fields of a new record their defaults.
-    pub fn fill_defaults(&self, fields: &mut Fields) {
-        for (name, rules) in &self.rules {
-            if let Some(default) = &rules.default
-                && fields.get(name.as_str()).is_none()
-            {
-                fields.insert(name.clone(), default.clone());
-            }
-        }
-    }
-
     /// Judges what a command writes into a record of this table. `before` has the fields of the
     /// record before the command; `None` if the command makes the record.
     ///

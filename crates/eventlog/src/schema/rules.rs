@@ -58,8 +58,7 @@ impl FieldRules {
 
     /// The rules that do not fit the type of the field, or each other.
     pub(super) fn mistakes(&self, holds: FieldType) -> Vec<String> {
-        use FieldType::{Bytes, Float32, Float64, Int32, Int64, Ref, String};
-        let is_number = matches!(holds, Int32 | Int64 | Float32 | Float64);
+        use FieldType::{Bytes, Ref, String};
         let mut mistakes = Vec::new();
         let mut refuse = |is_wrong: bool, why: &str| {
             if is_wrong {
@@ -67,7 +66,7 @@ impl FieldRules {
             }
         };
         let has_range = self.min.is_some() || self.max.is_some();
-        refuse(has_range && !is_number, "only a number can have `min` and `max`");
+        refuse(has_range && !holds.is_number(), "only a number can have `min` and `max`");
         let has_length = matches!(holds, String | Bytes);
         refuse(
             self.max_length.is_some() && !has_length,
@@ -91,9 +90,10 @@ impl FieldRules {
         if let (Some(min), Some(max)) = (&self.min, &self.max) {
             refuse(!is_at_most(min, max), "`min` is above `max`");
         }
-        for value in self.one_of.iter().chain(&self.default) {
+        let one_of = self.one_of.iter().map(|value| ("one_of", value));
+        for (rule, value) in one_of.chain(self.default.iter().map(|value| ("default", value))) {
             if let Some(why) = self.broken_by(value) {
-                mistakes.push(format!("the value {} of its rules {why}", Shown(value)));
+                mistakes.push(format!("the value {} of `{rule}` {why}", Shown(value)));
             }
         }
         mistakes

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use super::{FieldRules, InvalidRecord, Stamp};
-use crate::{FieldType, Name, QName, RecordId, TableKind, Value};
+use crate::{FieldType, Fields, Name, QName, RecordId, TableKind, Value};
 
 /// The ids that singletons may have.
 pub const SINGLETON_IDS: RangeInclusive<u64> = 65_536..=66_047;
@@ -147,9 +147,20 @@ impl Table {
 
     /// Returns whether a command can break a rule of the table. Each reference has one: it points
     /// to an active record of the workspace.
-    pub fn has_rules(&self) -> bool {
+    pub fn can_refuse(&self) -> bool {
         let has_references = || self.fields.values().any(|holds| *holds == FieldType::Ref);
         self.is_append_only || !self.rules.is_empty() || has_references()
+    }
+
+    /// Gives the empty fields of a new record their defaults.
+    pub fn fill_defaults(&self, fields: &mut Fields) {
+        for (name, rules) in &self.rules {
+            if let Some(default) = &rules.default
+                && fields.get(name.as_str()).is_none()
+            {
+                fields.insert(name.clone(), default.clone());
+            }
+        }
     }
 
     /// Returns the number fields, each with the id of its series in lower case.

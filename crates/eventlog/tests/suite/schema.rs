@@ -77,15 +77,15 @@ fn an_invalid_schema_text_is_refused_with_its_line() {
             "line 3",
             "unknown variant `text`",
         ),
-        ("[tables.\"a.B\"]\nkind = \"CDoc\"\nfield = {}", "line 3", "unknown field `field`"),
+        ("[tables.\"a.B\"]\nkind = \"CDoc\"\nfield = {}", "line 3", "unknown key `field`"),
         ("[tables.B]\nkind = \"CDoc\"", "line 1", "`B` is not a name"),
         (
             "[tables.\"a.B\"]\nkind = \"CDoc\"\nfields = { \"a-b\" = \"bool\" }",
             "line 3",
             "`a-b` is not a name",
         ),
-        ("[tables.\"a.B\"]\nfields = {}", "line 1", "missing field `kind`"),
-        ("[table.\"a.B\"]\nkind = \"CDoc\"", "line 1", "unknown field `table`"),
+        ("[tables.\"a.B\"]\nfields = {}", "line 1", "missing key `kind`"),
+        ("[table.\"a.B\"]\nkind = \"CDoc\"", "line 1", "unknown key `table`"),
         ("[tables.\"a.B\"", "line 1", "]"),
     ] {
         let why = refused(text).to_string();
@@ -319,11 +319,8 @@ kind = "ODoc"
         ("line 4, column 19: ", "unknown variant `text`"),
         ("line 4, column 27: ", "`a-b` is not a name"),
         ("line 4, column 67: ", "wanted string or table"),
-        (
-            "line 5, column 1: ",
-            "unknown field `column`, expected one of `kind`, `id`, `append_only`",
-        ),
-        ("line 13, column 9: ", "missing field `kind`"),
+        ("line 5, column 1: ", "unknown key `column`, expected one of `kind`, `id`, `append_only`"),
+        ("line 13, column 9: ", "missing key `kind`"),
         ("line 18, column 6: ", "invalid type: string \"one\""),
         ("line 23, column 9: ", "`Order` is not a name"),
         ("", "the table shop.Bill has the name `lines` twice"),

@@ -255,7 +255,8 @@ fn body_of(app: &DescribedApp<'_>, body: BodyKind, subject: Subject<'_>) -> Json
         BodyKind::Batch => (batch(app), true),
         BodyKind::NewDoc => (object(json!({ "fields": of_table(new_fields_name) }), &[]), true),
         BodyKind::Change => {
-            let properties = json!({ "fields": of_table(|table| changes_name(table.name().as_str())), "isActive": { "type": "boolean" } });
+            let fields = of_table(|table| changes_name(table.name().as_str()));
+            let properties = json!({ "fields": fields, "isActive": { "type": "boolean" } });
             let mut change = object(properties, &[]);
             change["minProperties"] = 1.into();
             (change, true)

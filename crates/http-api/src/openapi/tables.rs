@@ -215,16 +215,18 @@ fn new_fields(table: &Table) -> Json {
 
 /// Adds the rules of a field to the schema of its values.
 fn add_rules(value: &mut Json, rules: &FieldRules) {
-    let numbers = [("minimum", &rules.min), ("maximum", &rules.max), ("default", &rules.default)];
-    for (word, number) in numbers {
-        if let Some(number) = number {
-            value[word] = json_of_value(number);
+    let words = [("minimum", &rules.min), ("maximum", &rules.max), ("default", &rules.default)];
+    for (word, given) in words {
+        if let Some(given) = given {
+            value[word] = json_of_value(given);
         }
     }
+    let mut sentences: Vec<String> =
+        value.get("description").and_then(Json::as_str).map(str::to_owned).into_iter().collect();
     match rules.max_length {
         // Bytes are sent as a text that is longer than they are.
         Some(most) if value.get("contentEncoding").is_some() => {
-            value["description"] = format!("At most {most} bytes.").into();
+            sentences.push(format!("At most {most} bytes."));
         }
         Some(most) => value["maxLength"] = most.into(),
         None => {}
@@ -232,12 +234,15 @@ fn add_rules(value: &mut Json, rules: &FieldRules) {
     if !rules.one_of.is_empty() {
         value["enum"] = rules.one_of.iter().map(json_of_value).collect();
     }
-    if rules.immutable {
-        value["description"] = "Once the field has a value, it keeps the value.".into();
-    }
     if !rules.to.is_empty() {
         let to: Vec<&str> = rules.to.iter().map(|to| to.as_str()).collect();
-        value["description"] = format!("The id of an active record of {}.", to.join(" or ")).into();
+        sentences.push(format!("The record is an active one of {}.", to.join(" or ")));
+    }
+    if rules.immutable {
+        sentences.push("Once the field has a value, it keeps the value.".to_owned());
+    }
+    if !sentences.is_empty() {
+        value["description"] = sentences.join(" ").into();
     }
 }
 

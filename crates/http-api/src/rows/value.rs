@@ -4,13 +4,13 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use http_server::problem::ProblemDetails;
 use processor::FieldChange;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use vvm::eventlog::{FieldType, RecordId, Table, Value};
 
 use crate::whole_number::whole_in;
 
 /// The operator that adds to a number.
-pub(crate) const ADD: &str = "$add";
+const ADD: &str = "$add";
 
 /// The value of a field that a client sent. The type comes from the table, because JSON has fewer
 /// types.
@@ -22,9 +22,10 @@ pub(super) fn value_of_json(
     if let Some(why) = table.why_not_sent(name) {
         return Err(ProblemDetails::bad_request(why));
     }
-    if json.is_object() && table.field_type(name).is_some() {
+    if json.as_object().is_some_and(has_operator) && table.field_type(name).is_some() {
         return Err(ProblemDetails::bad_request(format!(
-            "the field `{name}` of {} is new, so there is nothing to add to: send its value",
+            "the record is new, so there is nothing to add to: send a value for the field `{name}` \
+             of {}",
             table.name()
         )));
     }
@@ -37,26 +38,46 @@ pub(super) fn change_of_json(
     name: &str,
     json: Json,
 ) -> Result<FieldChange, ProblemDetails> {
-    let Json::Object(operators) = json else {
-        return match json {
-            // The command refuses to empty a field that the node gives.
-            Json::Null => Ok(FieldChange::Clear),
-            json => value_of_json(table, name, json).map(FieldChange::Set),
-        };
-    };
-    let of = table.name();
-    if !matches!(table.field_type(name), Some(FieldType::Int32 | FieldType::Int64)) {
-        let why = "only a field of the type int32 or int64 can be changed by an operator";
-        return Err(ProblemDetails::bad_request(format!("the field `{name}` of {of}: {why}")));
+    match json {
+        // The command refuses to empty a field that the node gives, or that the table lacks.
+        Json::Null => Ok(FieldChange::Clear),
+        Json::Object(operators) if has_operator(&operators) => {
+            added_number(table, name, &operators).map(FieldChange::Add)
+        }
+        json => value_of_json(table, name, json).map(FieldChange::Set),
     }
-    let number = match operators.get(ADD) {
-        Some(number) if operators.len() == 1 => whole_in(number),
-        _ => None,
+}
+
+fn has_operator(object: &Map<String, Json>) -> bool {
+    object.keys().any(|key| key.starts_with('$'))
+}
+
+/// The number that a client adds to a field.
+fn added_number(
+    table: &Table,
+    name: &str,
+    operators: &Map<String, Json>,
+) -> Result<i64, ProblemDetails> {
+    let of = table.name();
+    let refuse = |why: String| {
+        Err(ProblemDetails::bad_request(format!("the field `{name}` of {of}: {why}")))
     };
-    number.map(FieldChange::Add).ok_or_else(|| {
-        let why = format!("an operator is sent as `{{\"{ADD}\": N}}`, with a whole number N");
-        ProblemDetails::bad_request(format!("the field `{name}` of {of}: {why}"))
-    })
+    match table.field_type(name) {
+        Some(FieldType::Int32 | FieldType::Int64) => {}
+        Some(other) => {
+            return refuse(format!(
+                "`{ADD}` is for int32 and int64, and the field is of type {other}"
+            ));
+        }
+        None => return Err(ProblemDetails::bad_request(format!("{of} has no field `{name}`"))),
+    }
+    if let Some(unknown) = operators.keys().find(|key| *key != ADD) {
+        return refuse(format!("`{unknown}` is unknown: the only operator is `{ADD}`"));
+    }
+    match operators.get(ADD).and_then(whole_in) {
+        Some(number) => Ok(number),
+        None => refuse(format!("`{ADD}` needs a whole number of 64 bits")),
+    }
 }
 
 /// The value that a client compares a field with. Unlike a value to write, it may be for a number

@@ -103,7 +103,7 @@ impl<'g> EventDraft<'g> {
     pub(crate) async fn judge(&self) -> Result<(), HandlerError> {
         for (at, RecordChange { record, .. }) in self.changes().iter().enumerate() {
             let table = self.declarations.schema().table(&record.table);
-            let Some(table) = table.filter(|table| table.has_rules()) else { continue };
+            let Some(table) = table.filter(|table| table.can_refuse()) else { continue };
             let before = self.former.get(&at);
             table.judge(before, &record.fields).map_err(|rule| self.refuse(record, &rule))?;
             for (field, id) in table.new_references(before, &record.fields) {
@@ -129,7 +129,7 @@ impl<'g> EventDraft<'g> {
     fn refuse(&self, record: &Record, rule: &BrokenRule) -> Rejection {
         let made = self.ids().iter().find(|(_, id)| *id == record.id);
         let which = match made {
-            Some((raw, _)) => format!("the new record with the raw id {}", raw.0),
+            Some((raw, _)) => format!("the new record {}", raw.0),
             None => format!("record {}", record.id.0),
         };
         Rejection::new(RejectionKind::Rule, format!("{which}: {rule}"))
@@ -246,7 +246,7 @@ impl<'g> EventDraft<'g> {
         // no row.
         self.rows.before.extend(row.map(|row| (id, row)));
         let table = self.declarations.schema().table(&record.table);
-        if table.is_some_and(Table::has_rules) {
+        if table.is_some_and(Table::can_refuse) {
             self.former.insert(self.changes().len(), record.fields.clone());
         }
         Ok(Some(self.add_change(RecordChange { replaces: Some(version), record })))

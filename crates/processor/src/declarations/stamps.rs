@@ -8,16 +8,16 @@ use eventlog::{Fields, Name, QName, Schema, Stamp, Table, Value};
 
 use crate::Rejection;
 
-/// The stamps of an application, with the dates that become texts, by table and field.
+/// The stamps of an application that are dates as texts, by table and field.
 #[derive(Debug, Default)]
-pub(crate) struct Stamps {
+pub(crate) struct StampDates {
     dates: BTreeMap<QName, BTreeMap<Name, DateText>>,
 }
 
-impl Stamps {
-    /// The stamps of tables, and those whose pattern or zone is wrong.
-    pub(super) fn of(tables: &Schema) -> (Stamps, Vec<(QName, Name, DefinitionError)>) {
-        let (mut stamps, mut wrong) = (Stamps::default(), Vec::new());
+impl StampDates {
+    /// The dates in tables, and those whose pattern or zone is wrong.
+    pub(super) fn of(tables: &Schema) -> (StampDates, Vec<(QName, Name, DefinitionError)>) {
+        let (mut stamps, mut wrong) = (StampDates::default(), Vec::new());
         for table in tables.tables() {
             for (field, stamp) in table.stamps() {
                 let Stamp::Date { format, zone, .. } = stamp else { continue };

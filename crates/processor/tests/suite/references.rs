@@ -49,9 +49,7 @@ async fn a_reference_points_to_an_active_record_of_its_tables() {
     write(vec![bill("customer", customer)]).await.unwrap();
     write(vec![bill("about", article)]).await.unwrap();
     let named = |field: &str, why: String| {
-        format!(
-            "the new record with the raw id 1: the field `{field}` of shop.Bill refers to {why}"
-        )
+        format!("the new record 1: the field `{field}` of shop.Bill refers to {why}")
     };
     let foreign = format!("record {} of shop.Article, and must refer to shop.Customer", article.0);
     refused(write(vec![bill("customer", article)]).await, &named("customer", foreign));

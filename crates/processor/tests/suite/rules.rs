@@ -123,8 +123,7 @@ pub(crate) async fn field(node: &ShopNode, id: RecordId, name: &str) -> Option<V
 async fn a_command_that_breaks_a_rule_writes_nothing_and_says_which() {
     let (shop_db, node) = begin(WITH_RULES).await;
     let rows = vec![bill("Ann"), new_row(2, "shop.Bill", [])];
-    let why =
-        "the new record with the raw id 2: the field `customer` of shop.Bill must have a value";
+    let why = "the new record 2: the field `customer` of shop.Bill must have a value";
     refused(write(&shop_db, &node, rows).await, why);
     let ids = write(&shop_db, &node, vec![bill("Ann")]).await.unwrap();
     assert_eq!(field(&node, ids[0], "cents").await, Some(Value::Int64(7)));

@@ -8,7 +8,8 @@ pub(super) type Refusal<'a> = (&'a str, [usize; 2], &'a str, &'a str);
 /// Returns the error of `config check` for a file with overrides.
 pub(super) fn error_of(path: &Path, text: &str, overrides: &[ConfigOverride]) -> String {
     std::fs::write(path, text).unwrap();
-    let checked = VvmConfig::read(Some(path), overrides).and_then(crate::serve::check);
+    let checked =
+        VvmConfig::read(Some(path), overrides).and_then(|config| crate::serve::check(&config));
     checked.expect_err(text).to_string()
 }
 
@@ -467,7 +468,7 @@ fn a_wrong_sequence_is_refused_at_its_key() {
         "[[apps]]\nname = \"a/b\"\ntables = \"visits.toml\"\nworkspaces = {{ Shop = 1, Store = 2 }}\n{right}\n"
     );
     std::fs::write(&path, text).unwrap();
-    crate::serve::check(VvmConfig::read(Some(&path), &[]).unwrap()).unwrap();
+    crate::serve::check(&VvmConfig::read(Some(&path), &[]).unwrap()).unwrap();
 }
 
 #[test]

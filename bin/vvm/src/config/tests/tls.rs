@@ -65,7 +65,7 @@ fn files_of_tls_that_cannot_be_used_are_refused_with_their_keys() {
     let open = |section: &str, more: &str| {
         let tls = tls(section, [&certificate, &key], more);
         let text = format!("[{section}]\nlisten = \"0.0.0.0:1\"\n{tls}");
-        crate::serve::check(VvmConfig::of_text(&text)).map_err(|error| error.to_string())
+        crate::serve::check(&VvmConfig::of_text(&text)).map_err(|error| error.to_string())
     };
     open("admin", &client_ca(&authority)).unwrap();
     let refused = open("admin", "").unwrap_err();

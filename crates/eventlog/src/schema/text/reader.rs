@@ -49,7 +49,7 @@ pub(super) fn read(text: &str) -> (Schema, Vec<InvalidSchema>) {
         }
     }
     if !has_tables {
-        reader.note(span, "missing field `tables`");
+        reader.note(span, "missing key `tables`");
     }
     let TablesReader { mut mistakes, unread, .. } = reader;
     mistakes.extend(schema.mistakes().into_iter().filter(|mistake| match mistake {
@@ -94,7 +94,7 @@ impl<'t> TablesReader<'t> {
 
     fn unknown(&mut self, key: &Spanned<DeString<'t>>, known: &[&str]) {
         let known = known.join("`, `");
-        let why = format!("unknown field `{}`, expected one of `{known}`", key.get_ref());
+        let why = format!("unknown key `{}`, expected one of `{known}`", key.get_ref());
         self.note(key.span(), why);
     }
 
@@ -159,7 +159,7 @@ impl<'t> TablesReader<'t> {
             }
         }
         if kind.is_none() {
-            self.note(key.span(), "missing field `kind`");
+            self.note(key.span(), "missing key `kind`");
         }
         let name = name?;
         let (Some(Some(kind)), None | Some(Some(_))) = (kind, id) else {
@@ -222,22 +222,26 @@ impl<'t> TablesReader<'t> {
         let (mut of_type, rest): (Vec<_>, Vec<_>) =
             self.entries(value).into_iter().partition(|(key, _)| &**key.get_ref() == "type");
         let Some((_, holds)) = of_type.pop() else {
-            self.note(key.span(), "missing field `type`");
+            self.note(key.span(), "missing key `type`");
             return None;
         };
-        let holds = self.value(holds)?;
+        let holds: FieldType = self.value(holds)?;
         let mut rules = FieldRules::default();
         let (mut stamp, mut of, mut format, mut zone) = (None, None, None, None);
         for (key, value) in rest {
             match &**key.get_ref() {
                 "required" => rules.required = self.value(value).unwrap_or_default(),
                 "immutable" => rules.immutable = self.value(value).unwrap_or_default(),
+                "min" | "max" if !holds.is_number() => {
+                    let span = value.span();
+                    self.note(span, "only a number can have `min` and `max`");
+                }
                 "min" => rules.min = self.rule_value(holds, value),
                 "max" => rules.max = self.rule_value(holds, value),
                 "max_length" => rules.max_length = self.value(value),
                 "one_of" => rules.one_of = self.rule_values(holds, value),
                 "default" => rules.default = self.rule_value(holds, value),
-                "to" => rules.to = self.value(value).unwrap_or_default(),
+                "to" => rules.to = self.tables_of_reference(value),
                 "stamp" => stamp = self.value::<StampText>(value),
                 "from" => of = self.value::<Name>(value),
                 "format" => format = self.value::<String>(value),
@@ -261,6 +265,17 @@ impl<'t> TablesReader<'t> {
             }
         };
         Some(FieldText { holds, rules, stamp })
+    }
+
+    fn tables_of_reference(&mut self, value: Spanned<DeValue<'t>>) -> Vec<QName> {
+        let span = value.span();
+        match value.get_ref() {
+            DeValue::Array(tables) if !tables.is_empty() => self.value(value).unwrap_or_default(),
+            _ => {
+                self.note(span, "a list of one or more tables is expected here");
+                Vec::new()
+            }
+        }
     }
 
     fn rule_values(&mut self, holds: FieldType, value: Spanned<DeValue<'t>>) -> Vec<Value> {

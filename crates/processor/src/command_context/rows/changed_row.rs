@@ -70,7 +70,7 @@ pub(super) async fn update(
         }
     }
     let is_new = draft.changes()[at].replaces.is_none();
-    draft.declarations.stamps().fill(table, &mut record.fields, draft.head.time, is_new)?;
+    draft.declarations.stamp_dates().fill(table, &mut record.fields, draft.head.time, is_new)?;
     *draft.record_mut(at) = record;
     Ok(())
 }

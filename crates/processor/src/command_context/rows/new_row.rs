@@ -59,7 +59,7 @@ pub(super) async fn create(
         return Err(Rejection::invalid(why).into());
     }
     table.fill_defaults(&mut fields);
-    draft.declarations.stamps().fill(table, &mut fields, draft.head.time, true)?;
+    draft.declarations.stamp_dates().fill(table, &mut fields, draft.head.time, true)?;
     draft.fill_sequences(table, &mut fields)?;
     if !table.numbers().is_empty() {
         Box::pin(draft.fill_numbers(table, &mut fields)).await?;
