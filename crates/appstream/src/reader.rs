@@ -278,14 +278,23 @@ impl<R: BufRead> StreamReader<R> {
         event.changes.iter().try_for_each(|change| self.check_table(&change.record))
     }
 
-    fn check_table(&self, Record { table, .. }: &Record) -> Result<(), Why> {
-        match self.header.deployment.schema.table(table) {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "it has a record of the table {table}, which the schema of the header lacks: export \
+    /// A number may be narrower than its field, which became an int64 later. A wider one, or a
+    /// field that the header lacks, came while the application was exported.
+    fn check_table(&self, Record { table: name, fields, .. }: &Record) -> Result<(), Why> {
+        let Some(table) = self.header.deployment.schema.table(name) else {
+            return Err(format!(
+                "it has a record of the table {name}, which the schema of the header lacks: export \
                  the application again"
-            )),
+            ));
+        };
+        let mut fields = fields.clone();
+        table.widen(&mut fields);
+        for (field, value) in fields.iter() {
+            table.check(field, value).map_err(|wrong| {
+                format!("it does not fit the header ({wrong}): export the application again")
+            })?;
         }
+        Ok(())
     }
 
     /// The schema names all sequences of the application, and no sequence is ever removed. The

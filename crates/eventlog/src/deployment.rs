@@ -93,6 +93,13 @@ impl Deployment {
         Deployment { level, stray_before: Epoch(0), schema, change: None }
     }
 
+    /// Returns this deployment with the tables of a program. Those that are stored may also have
+    /// fields that other programs declare.
+    #[must_use]
+    pub fn of_program(self, schema: Schema) -> Deployment {
+        Deployment { schema, ..self }
+    }
+
     /// The target level of a change that has begun; `None` if no change is under way. If its
     /// command was killed, the next node or command cancels it.
     pub fn changing_to(&self) -> Option<TrustLevel> {
@@ -144,7 +151,8 @@ impl Deployment {
     }
 
     /// Stores this deployment again before a partition of the application starts, and so cancels a
-    /// change of the level that has not finished. Usually there is nothing to write.
+    /// change of the level that has not finished. Usually there is nothing to write. The tables are
+    /// [those of the program](Deployment::of_program).
     ///
     /// # Errors
     /// [`DeploymentError::OtherLevel`] if the level has changed since the application was opened

@@ -8,7 +8,6 @@ mod value;
 
 use http_server::problem::ProblemDetails;
 use processor::{FieldChange, RowChange};
-use serde_json::Value as Json;
 use vvm::eventlog::{Fields, Name, Parent, QName, RecordId, Schema, Table, Value, Version};
 
 use self::{
@@ -16,7 +15,7 @@ use self::{
     value::{change_of_json, value_of_json},
 };
 pub(crate) use self::{
-    body::{FieldsBody, JsonObject, RowBody, UniqueNames},
+    body::{FieldBody, FieldsBody, JsonObject, RowBody, UniqueNames},
     bytes_body::BytesBody,
     stored::{json_of_fields, line_of_entry},
     value::{comparable_value, json_of_value},
@@ -75,7 +74,7 @@ fn create(
         }
     };
     let mut all = Fields::new();
-    for (name, json) in fields {
+    for (name, FieldBody(json)) in fields {
         if !json.is_null() {
             all.insert(field_name(&name)?, value_of_json(table, &name, json)?);
         }
@@ -138,7 +137,7 @@ fn update(
     is_active: Option<bool>,
     UniqueNames(fields): FieldsBody,
 ) -> Result<RowChange, ProblemDetails> {
-    let change = |(name, json): (String, Json)| {
+    let change = |(name, FieldBody(json)): (String, FieldBody)| {
         Ok((field_name(&name)?, change_of_json(table, &name, json)?))
     };
     let fields = fields.into_iter().map(change).collect::<Result<_, ProblemDetails>>()?;

@@ -10,8 +10,8 @@ use docnumbers::{DocNumber, SeriesId};
 use eventlog::{Record, RecordId, Version, WsId};
 use isequencer::{SeqId, WsKind, standard};
 
+pub use self::draft::MOST_ROWS;
 pub(crate) use self::draft::{DraftedRows, EventDraft, EventHead, Numbers};
-pub use self::rows::MOST_ROWS;
 use crate::{HandlerError, Rejection, RejectionKind, RowChange};
 
 /// The command context: the view that a handler has of the workspace, and its way to write.

@@ -70,6 +70,11 @@ impl Client<'_> {
         assert_eq!(status, 200, "{read}");
         let (_, all) = self.ask("GET", &format!("/docs?ids={id}"), &json!(null));
         assert_eq!(all["docs"][0], read, "several records are shown like one");
+        let eventual = format!("/docs/shop.Article/{id}?consistency=eventual");
+        assert_eq!(self.ask("GET", &eventual, &json!(null)).1, read, "another node shows the same");
+        let (_, list) = self.ask("GET", "/cdocs/shop.Article", &json!(null));
+        let listed = list["docs"].as_array().unwrap().iter().find(|doc| doc["id"] == id);
+        assert_eq!(listed, Some(&read), "a list shows the same");
         read["fields"].clone()
     }
 

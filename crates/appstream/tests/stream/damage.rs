@@ -146,7 +146,11 @@ fn without_containers(table: &Table) -> Table {
         None => Table::new(name, table.kind()),
     };
     let fields = table.fields().iter();
-    fields.fold(bare, |bare, (field, holds)| bare.with_field(field.clone(), *holds))
+    let bare = fields.fold(bare, |bare, (field, holds)| bare.with_field(field.clone(), *holds));
+    let numbers = table.numbers().iter();
+    let bare = numbers.fold(bare, |bare, (field, of)| bare.with_number(field.clone(), of));
+    let sequences = table.sequences().iter();
+    sequences.fold(bare, |bare, (field, of)| bare.with_sequence(field.clone(), of.clone()))
 }
 
 /// The header of the stream lacked a table of its events. The import took the stream, and the next
@@ -186,6 +190,34 @@ async fn a_header_without_a_table_of_an_event_is_refused() {
             assert!(lacking.iter().any(|there| there == name), "{name}: {lacking:?}");
         }
         assert!(lacking.len() < whole.tables().count(), "a table without records is not needed");
+    }
+}
+
+/// Another node made a field wider while the application was exported. The import took the stream,
+/// and a node read its numbers as those of the narrower field.
+#[tokio::test]
+async fn a_header_with_other_types_than_an_event_is_refused() {
+    let text = String::from_utf8(stream().await).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    let mut lines: Vec<&str> = rest.lines().collect();
+    lines.pop();
+    let checked = |from: &str, to: &str| {
+        let mut header: serde_json::Value = serde_json::from_str(first).unwrap();
+        let schema = header["header"]["schema"].as_str().unwrap();
+        assert!(schema.contains(from), "{schema}");
+        header["header"]["schema"] = schema.replace(from, to).into();
+        let header = header.to_string();
+        check_stream(ended(&[&[header.as_str()], &lines[..]].concat()).as_bytes()).map(drop)
+    };
+    checked("cents = \"int64\"", "cents = \"int64\"").unwrap();
+    for (from, to) in [
+        ("cents = \"int64\"", "cents = \"int32\""),
+        ("cents = \"int64\"", "euros = \"int64\""),
+        ("weight = \"float64\"", "weight = \"int64\""),
+    ] {
+        let refused = checked(from, to).unwrap_err().to_string();
+        assert!(refused.contains("does not fit the header"), "{to}: {refused}");
+        assert!(refused.contains("export the application again"), "{to}: {refused}");
     }
 }
 

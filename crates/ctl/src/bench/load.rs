@@ -123,6 +123,9 @@ impl RequestLoad {
     }
 }
 
+/// The record that the lines of an order refer to: the descriptor, which each workspace has.
+const DESCRIPTOR: u64 = 65_536;
+
 /// The body of a command that makes an order with this many records.
 fn order(records: u16) -> String {
     let customer = "a customer with a name of some length, as there are";
@@ -133,7 +136,7 @@ fn order(records: u16) -> String {
     let line = |id: u64| {
         json!({
             "id": id, "table": "shop.Line", "parent": { "id": 1, "container": "lines" },
-            "fields": { "quantity": 2, "cents": 1_999 },
+            "fields": { "article": DESCRIPTOR, "quantity": 2, "cents": 1_999 },
         })
     };
     let lines = (2..=u64::from(records)).map(line);

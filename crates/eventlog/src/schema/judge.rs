@@ -4,7 +4,7 @@
 //! rule may be newer than the event.
 
 use super::Table;
-use crate::{Fields, Name, QName, RecordId, Value};
+use crate::{FieldType, Fields, Name, QName, RecordId, Value};
 
 /// The rule of a table that a command would break.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ impl Table {
         for (name, rules) in &self.rules {
             let was = before.and_then(|before| before.get(name.as_str()));
             let is = after.get(name.as_str());
-            let is_judged = before.is_none() || was != is;
+            let is_judged = before.is_none() || !is_same(was, is);
             if let Some(why) = is_judged.then(|| rules.broken(was, is)).flatten() {
                 return Err(self.broken(name, why));
             }
@@ -51,7 +51,8 @@ impl Table {
         after.iter().filter_map(move |(name, is)| match is {
             Value::Ref(id) => {
                 let was = before.and_then(|before| before.get(name.as_str()));
-                (was != Some(is)).then_some((name, *id))
+                let is_declared = self.fields.get(name) == Some(&FieldType::Ref);
+                (is_declared && was != Some(is)).then_some((name, *id))
             }
             _ => None,
         })
@@ -86,5 +87,15 @@ impl Table {
 
     fn broken(&self, field: &Name, why: String) -> BrokenRule {
         BrokenRule::Field(self.name.clone(), field.clone(), why)
+    }
+}
+
+/// Whether a field has the value that it had. A NaN is the same as itself, so a record with one can
+/// be changed in its other fields.
+fn is_same(was: Option<&Value>, is: Option<&Value>) -> bool {
+    match (was, is) {
+        (Some(Value::Float32(was)), Some(Value::Float32(is))) => was.to_bits() == is.to_bits(),
+        (Some(Value::Float64(was)), Some(Value::Float64(is))) => was.to_bits() == is.to_bits(),
+        (was, is) => was == is,
     }
 }

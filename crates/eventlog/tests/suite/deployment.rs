@@ -76,6 +76,25 @@ async fn a_deployment_keeps_the_fields_that_a_schema_leaves_out() {
     deploy("").await.unwrap().store_again(&storage, &clock, soon).await.unwrap();
 }
 
+/// A node whose tables leave out a field started no partition any more when another node had made
+/// the field wider.
+#[tokio::test]
+async fn a_field_that_a_program_leaves_out_may_become_wider_meanwhile() {
+    let (clock, soon) = (Clock::system(), Instant::FAR_FUTURE);
+    let storage = storage(&clock).await;
+    let table = |fields: &str| {
+        let tables = format!("[tables.\"a.B\"]\nkind = \"CDoc\"\nfields = {{ {fields} }}");
+        deployment(TrustLevel::Zero, &tables)
+    };
+    let deploy = async |fields: &str| table(fields).store(&storage, &clock, soon).await;
+    deploy("x = \"int32\", y = \"bool\"").await.unwrap();
+    let (program, opened) = (table("y = \"bool\""), deploy("y = \"bool\"").await.unwrap());
+    let wide = deploy("x = \"int64\", y = \"bool\"").await.unwrap();
+    let again = opened.of_program(program.schema);
+    again.store_again(&storage, &clock, soon).await.unwrap();
+    assert_eq!(Deployment::stored(&storage, soon).await.unwrap(), Some(wide));
+}
+
 #[tokio::test]
 async fn a_changed_level_stays_and_the_last_epoch_of_level_2_is_remembered() {
     let clock = Clock::system();

@@ -28,6 +28,8 @@ fields.customer = { type = "string", required = true, immutable = true, max_leng
 fields.cents = { type = "int64", min = 0, max = 500, default = 7 }
 fields.state = { type = "string", one_of = ["open", "paid"] }
 fields.rate = { type = "float32", min = 0.5 }
+fields.share = { type = "float64", max = 1.0, immutable = true }
+fields.seal = { type = "bytes", max_length = 2 }
 fields.note = "string"
 fields.of = { type = "ref", to = ["shop.Entry"] }
 fields.at = { type = "int64", stamp = "changed" }
@@ -62,6 +64,9 @@ fn rules_in_toml_equal_rules_in_rust() {
     };
     let state = FieldRules { one_of: vec![text("open"), text("paid")], ..FieldRules::default() };
     let rate = FieldRules { min: Some(Value::Float32(0.5)), ..FieldRules::default() };
+    let share =
+        FieldRules { max: Some(Value::Float64(1.0)), immutable: true, ..FieldRules::default() };
+    let seal = FieldRules { max_length: Some(2), ..FieldRules::default() };
     let to = vec!["shop.Entry".parse().unwrap()];
     let day = Stamp::Date { of: name("at"), format: "yyyyMMdd".into(), zone: "UTC".into() };
     let mut bill = Table::new("shop.Bill".parse().unwrap(), TableKind::WDoc)
@@ -75,6 +80,8 @@ fn rules_in_toml_equal_rules_in_rust() {
         ("cents", FieldType::Int64, cents),
         ("state", FieldType::String, state),
         ("rate", FieldType::Float32, rate),
+        ("share", FieldType::Float64, share),
+        ("seal", FieldType::Bytes, seal),
         ("of", FieldType::Ref, FieldRules { to, ..FieldRules::default() }),
     ] {
         bill = bill.with_field(name(field), holds).with_rules(name(field), rules);
@@ -162,6 +169,8 @@ fn a_new_record_is_judged_by_all_rules() {
         ("cents", Value::Int64(501), "must be at most 500"),
         ("state", text("Paid"), "must be one of `open`, `paid`"),
         ("rate", Value::Float32(0.25), "must be at least 0.5"),
+        ("share", Value::Float64(1.5), "must be at most 1"),
+        ("seal", Value::Bytes(vec![1; 3].into()), "must have at most 2 bytes, and has 3"),
     ] {
         let mut bad = good();
         bad.insert(name(field), value);
@@ -252,5 +261,20 @@ fn a_reference_points_to_an_active_record_of_its_tables() {
             .collect()
     };
     let one: Vec<_> = vec![("of".to_owned(), 7)];
+    let hidden = fields([("gone", Value::Ref(RecordId(7)))]);
+    assert_eq!(bill.new_references(None, &hidden).count(), 0, "the tables leave it out");
     assert_eq!([new(None), new(Some(&to(8))), new(Some(&to(7)))], [one.clone(), one, vec![]]);
+}
+
+/// A NaN is not equal to itself, so a record with one could not be changed in any field.
+#[test]
+fn a_nan_from_before_a_rule_stays_and_hinders_no_other_change() {
+    let bill = table(&bills(), "shop.Bill");
+    let nan = || fields([("rate", Value::Float32(f32::NAN)), ("share", Value::Float64(f64::NAN))]);
+    let mut noted = nan();
+    noted.insert(name("note"), text("late"));
+    assert_eq!(bill.judge(Some(&nan()), &noted), Ok(()));
+    noted.insert(name("share"), Value::Float64(0.5));
+    let refused = bill.judge(Some(&nan()), &noted).unwrap_err().to_string();
+    assert!(refused.ends_with("has a value already, and is immutable"), "{refused}");
 }

@@ -248,12 +248,26 @@ fn a_schema_may_only_add_tables_and_fields() {
         ("Receipt = 256", "Visit = 256", sequence.clone()),
         ("[sequences.Shop]", "[sequences.Store]", sequence),
         ("shop.Order", "shop.Other", IncompatibleSchema::TableGone(order.clone())),
-        ("\"ODoc\"", "\"WDoc\"", IncompatibleSchema::Kind(order, TableKind::ODoc, TableKind::WDoc)),
+        (
+            "\"ODoc\"",
+            "\"WDoc\"",
+            IncompatibleSchema::Kind(order.clone(), TableKind::ODoc, TableKind::WDoc),
+        ),
         ("65536", "65537", IncompatibleSchema::Id(qname("shop.Settings"), 65_536)),
         (
             "name = \"string\", picture = \"bytes\" }\ncontainers = {",
             "picture = \"bytes\" }\ncontainers = { name = \"shop.Price\",",
             IncompatibleSchema::NameOfField(article.clone(), name("name"), FieldType::String),
+        ),
+        (
+            "table = \"int32\", is_paid = \"bool\", tip = \"float32\", sum = \"float64\" }\nnumbers = {",
+            "is_paid = \"bool\", tip = \"float32\", sum = \"float64\" }\nnumbers = { table = \"order\",",
+            IncompatibleSchema::NameOfField(order.clone(), name("table"), FieldType::Int32),
+        ),
+        (
+            "table = \"int32\", is_paid = \"bool\", tip = \"float32\", sum = \"float64\" }\nnumbers = { number = \"order\" }\nsequences = {",
+            "is_paid = \"bool\", tip = \"float32\", sum = \"float64\" }\nnumbers = { number = \"order\" }\nsequences = { table = \"Receipt\",",
+            IncompatibleSchema::NameOfField(order.clone(), name("table"), FieldType::Int32),
         ),
         (
             "name = \"string\"",

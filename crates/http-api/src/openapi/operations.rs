@@ -12,7 +12,9 @@ use super::{
     headers::{headers_of, parameter_of},
     json::{DescribedApp, list, object, reference, schema, text},
     problems::problems_of,
-    tables::{ROW, changes_name, has_rows, is_changeable, is_of_system, new_fields_name},
+    tables::{
+        ROW, changes_name, has_rows, is_changeable, is_of_system, needs_fields, new_fields_name,
+    },
 };
 use crate::route::{
     APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, MOST_COMMANDS, Parameter, Segment, Values,
@@ -253,7 +255,11 @@ fn body_of(app: &DescribedApp<'_>, body: BodyKind, subject: Subject<'_>) -> Json
     let (schema, is_required) = match body {
         BodyKind::Command => command(app, subject.name().unwrap_or_default()),
         BodyKind::Batch => (batch(app), true),
-        BodyKind::NewDoc => (object(json!({ "fields": of_table(new_fields_name) }), &[]), true),
+        BodyKind::NewDoc => {
+            let is_needed = matches!(subject, Subject::Table(table) if needs_fields(table));
+            let required: &[&str] = if is_needed { &["fields"] } else { &[] };
+            (object(json!({ "fields": of_table(new_fields_name) }), required), true)
+        }
         BodyKind::Change => {
             let fields = of_table(|table| changes_name(table.name().as_str()));
             let properties = json!({ "fields": fields, "isActive": { "type": "boolean" } });

@@ -71,6 +71,11 @@ pub(super) fn new_fields_name(table: &Table) -> String {
     }
 }
 
+/// Whether a new record needs a field from its client.
+pub(super) fn needs_fields(table: &Table) -> bool {
+    table.rules().values().any(|rules| rules.required && rules.default.is_none())
+}
+
 /// The name of the schema of changes of the fields of a table.
 pub(super) fn changes_name(table: &str) -> String {
     format!("{table}.Changes")
@@ -115,13 +120,19 @@ fn row(app: &DescribedApp<'_>, table: &Table, containers: Vec<&str>) -> Json {
               Above: the id of the record to change.";
     let mut id = natural(id);
     id["minimum"] = 1.into();
-    let mut properties = json!({
-        "id": id,
-        "table": { "const": table.name().as_str() },
-        "isActive": flag("Only for a change: whether the record is in use."),
-        "version": schema("Version"),
-        "fields": schema(&app.schema_name(&changes_name(table.name().as_str()))),
-    });
+    let changes = schema(&app.schema_name(&changes_name(table.name().as_str())));
+    let new = || schema(&app.schema_name(&new_fields_name(table)));
+    let fields = match (table.is_append_only(), table.rules().is_empty()) {
+        (true, _) => new(),
+        (false, true) => changes,
+        (false, false) => json!({ "anyOf": [new(), changes] }),
+    };
+    let mut properties =
+        json!({ "id": id, "table": { "const": table.name().as_str() }, "fields": fields });
+    if !table.is_append_only() {
+        properties["isActive"] = flag("Only for a change: whether the record is in use.");
+        properties["version"] = schema("Version");
+    }
     if !table.kind().is_document() {
         properties["parent"] = parent(containers);
     }

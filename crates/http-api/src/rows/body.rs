@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::Value as Json;
 use vvm::eventlog::{Epoch, Offset, Version};
@@ -51,7 +51,67 @@ pub(crate) struct RowBody {
 }
 
 /// Fields as a client sends them.
-pub(crate) type FieldsBody = UniqueNames<Json>;
+pub(crate) type FieldsBody = UniqueNames<FieldBody>;
+
+/// The value of a field as a client sends it. No object inside has a name twice.
+#[derive(Debug)]
+pub(crate) struct FieldBody(pub(crate) Json);
+
+impl<'de> Deserialize<'de> for FieldBody {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FieldBody, D::Error> {
+        struct FieldVisitor;
+
+        impl<'de> Visitor<'de> for FieldVisitor {
+            type Value = FieldBody;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<FieldBody, E> {
+                Ok(FieldBody(value.into()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<FieldBody, E> {
+                Ok(FieldBody(value.into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<FieldBody, E> {
+                Ok(FieldBody(value.into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<FieldBody, E> {
+                Ok(FieldBody(value.into()))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<FieldBody, E> {
+                Ok(FieldBody(value.into()))
+            }
+
+            fn visit_unit<E>(self) -> Result<FieldBody, E> {
+                Ok(FieldBody(Json::Null))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<FieldBody, A::Error> {
+                let mut all = Vec::new();
+                while let Some(FieldBody(value)) = from.next_element()? {
+                    all.push(value);
+                }
+                Ok(FieldBody(all.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<FieldBody, A::Error> {
+                let from = MapAccessDeserializer::new(from);
+                let UniqueNames(all) = UniqueNames::<FieldBody>::deserialize(from)?;
+                Ok(FieldBody(
+                    all.into_iter().map(|(name, FieldBody(value))| (name, value)).collect(),
+                ))
+            }
+        }
+
+        from.deserialize_any(FieldVisitor)
+    }
+}
 
 /// An object as a client sends it. JSON may have a name twice; such an object is refused, because
 /// the meaning is not clear.

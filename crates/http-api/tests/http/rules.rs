@@ -105,6 +105,11 @@ fn an_operator_adds_to_what_is_there_and_an_event_has_the_sum() {
         let reason = problem["reason"].as_str().unwrap();
         assert!(reason.contains(why), "{sent}: {reason}");
     }
+    let path = format!("{}/docs/{tea}", workspace_path(WS));
+    let twice = r#"{"fields":{"stock":{"$add":-2,"$add":-3}}}"#;
+    let (status, problem) = request(node.api, "PATCH", &path, &[], twice);
+    assert_eq!(status, 400, "{problem}");
+    assert!(problem["reason"].as_str().unwrap().contains("`$add` is there twice"), "{problem}");
     let of_text = json!({ "fields": { "name": { "$add": 1 } } });
     let (status, problem) = ask(&node, "PATCH", &tea, &of_text);
     assert_eq!(status, 400);
@@ -120,7 +125,6 @@ fn an_operator_adds_to_what_is_there_and_an_event_has_the_sum() {
     assert_eq!(status, 400);
     assert!(problem["reason"].as_str().unwrap().contains("nothing to add to"), "{problem}");
     // The same request with its key adds once.
-    let path = format!("{}/docs/{tea}", workspace_path(WS));
     let body = r#"{"fields":{"stock":{"$add":-8}}}"#;
     let send = || request(node.api, "PATCH", &path, &[("idempotency-key", "sale")], body);
     assert_eq!((send().0, send().1["repeated"].as_bool()), (200, Some(true)));
@@ -184,6 +188,18 @@ fn the_description_has_the_rules() {
     assert_eq!(changes["stock"]["oneOf"][1], add, "{changes}");
     assert_eq!(changes["stock"]["oneOf"][0]["minimum"], 0);
     assert_eq!(changes["state"]["type"], "string", "it cannot be emptied");
+    assert_eq!(changes["size"]["enum"], json!(["s", "l", null]), "it can");
+    let seal = of("seal");
+    assert_eq!(
+        (&seal["maxLength"], &seal["description"]),
+        (&json!(null), &json!("At most 3 bytes."))
+    );
+    let like = of("like")["description"].as_str().unwrap();
+    assert!(like.contains("an id from 1 to 65535") && like.contains("keeps the value"), "{like}");
+    let row = &schema("Row")["properties"];
+    assert_eq!(row["fields"]["anyOf"].as_array().map(Vec::len), Some(2), "{row}");
+    let entry = &all["components"]["schemas"]["demo.shop.shop.Entry.Row"]["properties"];
+    assert!(entry.get("isActive").is_none() && entry.get("version").is_none(), "{entry}");
     assert!(changes.get("made").is_none() && changes.get("year").is_none(), "{changes}");
     let paths = all["paths"].as_object().unwrap();
     let of_entry = |(path, methods): (&String, &Value)| {

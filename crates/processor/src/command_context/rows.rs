@@ -9,11 +9,8 @@ use std::collections::HashSet;
 use eventlog::RecordId;
 
 use self::changed_row::RowUpdate;
-use super::EventDraft;
+use super::{EventDraft, MOST_ROWS};
 use crate::{HandlerError, Rejection, RejectionKind, RowChange};
-
-/// The largest number of rows that a command can write.
-pub const MOST_ROWS: usize = 4_096;
 
 /// Adds the rows to the draft.
 pub(super) async fn write(

@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{AppRow, PreparedEvent, Table, WsId};
+use eventlog::{AppRow, PreparedEvent, RecordId, Table, WsId};
 use hashbrown::{HashMap, HashSet};
 use isequencer::{Transaction, WsKind};
 use lru::LruCache;
 
 use super::CommandGroup;
 use crate::{
-    Command, Declarations, RowChange, builtin::CREATE_WORKSPACE, known_rows::ROWS,
+    Command, Declarations, MOST_ROWS, RowChange, builtin::CREATE_WORKSPACE, known_rows::ROWS,
     partition_context::PartitionContext, queue::QueuedCommand, system_tables::DESCRIPTOR_ID,
 };
 
@@ -187,6 +187,8 @@ fn rows_of(
     kind: Option<WsKind>,
 ) -> impl Iterator<Item = AppRow> {
     let ws = command.ws;
+    // Smaller ids are raw ids of rows that the command creates.
+    let is_real = |id: &RecordId| id.0 > u64::from(u16::MAX);
     let answer = command.idempotency_key.as_ref().map(|own| AppRow::Answer(ws, own.key));
     let descriptor = kind.is_none().then_some(AppRow::Record(ws, DESCRIPTOR_ID));
     let named = command.rows.iter().flat_map(move |change| {
@@ -199,17 +201,17 @@ fn rows_of(
             }
         };
         let counters = new_in.into_iter().flat_map(|table| declarations.counters_of(table));
-        // Smaller ids are raw ids of rows that the command creates.
-        let named = id.into_iter().chain(change.references());
-        let named = named.filter(|id| id.0 > u64::from(u16::MAX));
-        named.chain(counters).map(move |id| AppRow::Record(ws, id))
+        id.into_iter().filter(is_real).chain(counters).map(move |id| AppRow::Record(ws, id))
     });
-    answer.into_iter().chain(descriptor).chain(named)
+    // A command that refers to more records is refused.
+    let references = command.rows.iter().flat_map(RowChange::references).filter(is_real);
+    let references = references.map(move |id| AppRow::Record(ws, id)).take(MOST_ROWS);
+    answer.into_iter().chain(descriptor).chain(named).chain(references)
 }
 
 #[cfg(test)]
 mod tests {
-    use eventlog::{RecordId, istorage::FoundRow};
+    use eventlog::istorage::FoundRow;
 
     use super::*;
     use crate::{queue::Reply, spans::CommandSpan};

@@ -88,3 +88,16 @@ async fn no_command_gives_a_stamp_its_value() {
     }
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
+
+/// A clock that is a century ahead gave a date without a text.
+#[tokio::test]
+async fn a_date_that_has_no_text_refuses_its_command() {
+    let mut shop_db = ShopDatabase::in_memory().await;
+    shop_db.clock = clock_at(4_102_444_800_000);
+    let tables = TABLES.replace("yyyy-MM", "yy-MM");
+    let node = lead(&mut shop_db, &tables).await;
+    node.commands.run(create_workspace(WS, shop_db.soon())).await.unwrap();
+    let refused = write(&shop_db, &node, vec![new_row(1, "shop.Bill", [])]).await.unwrap_err();
+    assert!(refused.message.starts_with("the field `month` of shop.Bill: "), "{refused}");
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+}

@@ -115,8 +115,11 @@ impl OwnedPartitions<'_> {
         let now = deployer.node.clock().now();
         self.checks.begin(now, |number| {
             let first = PartitionId { app: number, partition: 0 };
-            let (_, (_, served)) = all.range(first..).next()?;
-            let (opened, storage) = (served.deployment.clone(), Arc::clone(&served.app.storage));
+            let (_, (app, served)) = all.range(first..).next()?;
+            // A field that this program leaves out may have become wider meanwhile.
+            let tables = app.application().declarations().schema().clone();
+            let opened = served.deployment.clone().of_program(tables);
+            let storage = Arc::clone(&served.app.storage);
             let clock = deployer.node.clock().clone();
             let deadline = clock.now() + deployer.settings.request_call_timeout;
             // The client of requests belongs to the runtime of requests.

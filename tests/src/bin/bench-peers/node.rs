@@ -70,6 +70,9 @@ pub(crate) async fn over_http(
     sample
 }
 
+/// The record that the lines of an order refer to: the descriptor, which each workspace has.
+const DESCRIPTOR: u64 = 65_536;
+
 /// The body of a command that makes an order and its lines, like that of `vvm bench`.
 fn order(records: u64) -> String {
     let order = json!({
@@ -82,7 +85,7 @@ fn order(records: u64) -> String {
     let line = |id| {
         json!({
             "id": id, "table": "shop.Line", "parent": { "id": 1, "container": "lines" },
-            "fields": { "quantity": 2, "cents": 1_999 },
+            "fields": { "article": DESCRIPTOR, "quantity": 2, "cents": 1_999 },
         })
     };
     let rows: Vec<_> = [order].into_iter().chain((2..=records).map(line)).collect();

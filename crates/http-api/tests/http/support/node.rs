@@ -213,7 +213,9 @@ numbers = { number = "slip" }
 kind = "WDoc"
 fields.name = { type = "string", required = true, immutable = true, max_length = 10 }
 fields.stock = { type = "int64", min = 0, default = 0 }
-fields.like = { type = "ref", to = ["shop.Ware"] }
+fields.like = { type = "ref", to = ["shop.Ware"], immutable = true }
+fields.seal = { type = "bytes", max_length = 3 }
+fields.size = { type = "string", one_of = ["s", "l"] }
 fields.state = { type = "string", one_of = ["new", "old"], required = true, default = "new" }
 fields.made = { type = "int64", stamp = "created" }
 fields.year = { type = "string", from = "made", format = "yyyy" }

@@ -79,14 +79,23 @@ pub(super) async fn update(
 fn sum(table: &Table, name: &Name, fields: &Fields, number: i64) -> Result<Value, Rejection> {
     let holds = table.field_type(name.as_str());
     let sum = match (holds, fields.get(name.as_str())) {
-        (Some(FieldType::Int32), was) => {
-            let was = if let Some(Value::Int32(was)) = was { i64::from(*was) } else { 0 };
-            let sum = was.checked_add(number).and_then(|sum| i32::try_from(sum).ok());
-            sum.map(Value::Int32)
+        (Some(FieldType::Int32), None) => i32::try_from(number).ok().map(Value::Int32),
+        (Some(FieldType::Int32), Some(Value::Int32(was))) => {
+            let sum = i64::from(*was).checked_add(number);
+            sum.and_then(|sum| i32::try_from(sum).ok()).map(Value::Int32)
         }
-        (Some(FieldType::Int64), was) => {
-            let was = if let Some(Value::Int64(was)) = was { *was } else { 0 };
+        (Some(FieldType::Int64), None) => Some(Value::Int64(number)),
+        (Some(FieldType::Int64), Some(Value::Int64(was))) => {
             was.checked_add(number).map(Value::Int64)
+        }
+        // A simpler version adds to 0 here, and the stored number is lost.
+        (Some(holds @ (FieldType::Int32 | FieldType::Int64)), Some(other)) => {
+            let (table, found) = (table.name(), other.field_type());
+            let what = format!(
+                "the field `{name}` of {table} is of type {holds}, and the record has a value of \
+                 type {found}: declare the type that was deployed"
+            );
+            return Err(Rejection::new(RejectionKind::Internal, what));
         }
         _ => {
             let table = table.name();
