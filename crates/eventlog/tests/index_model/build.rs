@@ -1,6 +1,6 @@
 //! The build of an index for existing records, beside the commands.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::{
     decide::{self, Progress},
@@ -112,11 +112,15 @@ impl World {
         let is_fenced = leader.is_fenced
             || !self.plan.shape.lands_late()
             || self.has(Defect::BuildBeforeFence);
-        let next = leader.maintained().into_iter().find(|(number, definition)| {
+        let mut waiting = leader.maintained();
+        waiting.retain(|(number, definition)| {
             leader.progress.get(number) != Some(&Progress::Complete)
                 && (is_fenced || *definition == Definition::Index)
         });
-        let Some((number, definition)) = next else { return };
+        if waiting.is_empty() {
+            return;
+        }
+        let (number, definition) = waiting[self.rng.usize(0..waiting.len())];
         leader.build = Some(Build {
             number,
             definition,
@@ -178,12 +182,14 @@ impl World {
         if self.has(Defect::BuildFromStoredOffset) {
             next = next.max(self.store.stored_offset());
         }
-        let part = next..build.end.min(next + self.rng.u64(1..=3));
+        let part = next..build.end.min(next + self.rng.u64(1..=8));
         let end = part.end.max(next);
         if self.has(Defect::ProgressBeforeEntries) {
             self.store_progress(leader, build, end);
         }
-        for entry in part.filter_map(|offset| self.store.entry(offset)) {
+        // The last entry of a part that names a record is enough.
+        let mut seen = BTreeSet::new();
+        for entry in part.rev().filter_map(|offset| self.store.entry(offset)) {
             let marked = entry.is_marker().then(|| entry.drawn.unwrap_or(0));
             let written: Vec<u64> = entry.changes().iter().map(|change| change.id).collect();
             let ids = match self.has(Defect::BuildSkipsMarkers) {
@@ -193,7 +199,9 @@ impl World {
             for id in ids {
                 let of_log = self.record_of_log(build, entry, id);
                 let id = RecordId { ws: entry.ws, id };
-                build.steps.push_back(BuildStep::ReadRecord(id, of_log));
+                if seen.insert(id) {
+                    build.steps.push_back(BuildStep::ReadRecord(id, of_log));
+                }
             }
         }
         if !self.has(Defect::ProgressBeforeEntries) || end >= build.end {

@@ -109,7 +109,9 @@ impl World {
         let (id, is_active) = match is_new {
             true => (None, None),
             false => {
-                let (id, record) = records[self.rng.usize(0..records.len())];
+                let is_newest = self.plan.favours_new && self.rng.u32(0..4) > 0;
+                let at = if is_newest { records.len() - 1 } else { self.rng.usize(0..records.len()) };
+                let (id, record) = records[at];
                 let turns = self.rng.u32(0..4) == 0;
                 (Some(id), turns.then_some(!record.is_active))
             }
@@ -119,7 +121,7 @@ impl World {
             let value = (self.rng.u32(0..empty) > 0).then(|| self.rng.u8(0..VALUES));
             changes.then_some(value)
         };
-        let (a, b, u) = (some(2, 8), some(2, 1000), some(2, 5));
+        let (a, b, u) = (some(2, 8), some(2, 1000), some(2, 3));
         Edit { id, a, b: b.map(Option::unwrap_or_default), u, is_active }
     }
 }

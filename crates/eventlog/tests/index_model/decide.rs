@@ -100,6 +100,16 @@ pub(crate) fn page<O: Ord + Copy, Id: Ord + Copy>(
     rows.into_iter().filter(|row| is_behind(row) && is_in_page(row)).collect()
 }
 
+/// Returns whether a page must wait, before it is answered, until the group under way has ended: it
+/// leaves a record to a later page, because the record has moved on.
+///
+/// Invariant: the later page has the record. A simpler version does not wait. A command moves a
+/// record from the first page to the second; its record is written, and its entry is not; a reader
+/// reads both pages. So no page would have the record.
+pub(crate) fn must_wait<O: Ord, Id: Ord>(rows: &[(O, Id)], last: Option<(O, Id)>) -> bool {
+    last.is_some_and(|last| rows.iter().any(|row| *row > last))
+}
+
 /// A change of one record of a command, as a unique field sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UniqueChange<Id, K> {

@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
     // Writing.
-    /// The entries share the atomic call of a group although the call may land late.
+    /// The entries share the atomic call of a group although the call may land late, and only rows
+    /// whose event is not in the log count as doubtful.
     EntriesInLateCall,
     /// The entries of a group are sent after its events without a look at the lease.
     EntriesWithoutLease,
@@ -64,6 +65,8 @@ pub(crate) enum Defect {
     ReaderLeavesOutMoved,
     /// A reader verifies the key, and takes the `order` fields from the entry.
     ReaderTrustsOrder,
+    /// A page is answered while the entry of a record that it leaves to a later page is not written.
+    PageDoesNotWait,
     /// A page with fewer rows than were asked for counts as the last one.
     ShortPageIsLast,
 
@@ -96,12 +99,16 @@ pub(crate) enum Defect {
     NoEmpties,
     /// A build gives entries the order of its leader.
     BuildWithLeaderOrder,
+    /// The entries share the atomic call of a group although the call may land late.
+    SharedLateCall,
+    /// Only rows whose event is not in the log count as doubtful.
+    StraysByLog,
     /// Each event puts the live entries of its records, even if no key changes.
     AlwaysLive,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 38] = [
+    pub(crate) const ALL: [Defect; 39] = [
         Defect::EntriesInLateCall,
         Defect::EntriesWithoutLease,
         Defect::EntriesOfUncommitted,
@@ -129,6 +136,7 @@ impl Defect {
         Defect::ReaderVerifiesActivity,
         Defect::ReaderLeavesOutMoved,
         Defect::ReaderTrustsOrder,
+        Defect::PageDoesNotWait,
         Defect::ShortPageIsLast,
         Defect::OneRowPerKey,
         Defect::UniqueWithoutGroup,
@@ -143,7 +151,7 @@ impl Defect {
     ];
 
     /// Changes that break no promise, each with the reason.
-    pub(crate) const HARMLESS: [(Defect, &str); 4] = [
+    pub(crate) const HARMLESS: [(Defect, &str); 6] = [
         (Defect::EmptyWithoutTtl, "the row is never read as live; it only takes room"),
         (Defect::NoEmpties, "a live entry without its record is left out; it only takes time"),
         (
@@ -151,6 +159,12 @@ impl Defect {
             "a later event of the record either keeps the place, and needs the same entry, or \
              leaves it, and then the entry that stays live is left out",
         ),
+        (
+            Defect::SharedLateCall,
+            "the next change of each record by the next leader puts its live entry again; but the \
+             call has more rows",
+        ),
+        (Defect::StraysByLog, "it is exact; but it reads the log for each change"),
         (Defect::AlwaysLive, "the entry is live already, and only gets a later order"),
     ];
 }

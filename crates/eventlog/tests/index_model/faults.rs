@@ -10,7 +10,6 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Takeover,
-    Lands,
     Time,
     Deploy,
     Foreign,
@@ -30,7 +29,6 @@ impl World {
         let plan = self.plan;
         let possible = [
             (plan.takeover, Fault::Takeover),
-            (!self.pool.is_empty(), Fault::Lands),
             (plan.time, Fault::Time),
             (plan.deploys_later, Fault::Deploy),
             (plan.foreign, Fault::Foreign),
@@ -51,11 +49,6 @@ impl World {
         }
         match possible[self.rng.usize(0..possible.len())] {
             Fault::Takeover => self.take_over(),
-            Fault::Lands => {
-                let at = self.rng.usize(0..self.pool.len());
-                let write = self.pool.swap_remove(at);
-                self.land(write);
-            }
             Fault::Time => {
                 let days = self.rng.u64(1..10);
                 self.note(|| format!("{days} days pass"));
@@ -82,12 +75,8 @@ impl World {
 
     /// The key of an entry of an index that is on.
     fn some_entry(&mut self) -> Option<Key> {
-        let existing: Vec<Key> = self
-            .store
-            .rows()
-            .filter(|(key, _)| matches!(key, Key::Entry(..)))
-            .map(|(key, _)| *key)
-            .collect();
+        let of_index = self.store.keys().filter(|key| matches!(key, Key::Entry(..)));
+        let existing: Vec<Key> = of_index.copied().collect();
         if !existing.is_empty() && self.rng.bool() {
             return Some(existing[self.rng.usize(0..existing.len())]);
         }
@@ -161,7 +150,7 @@ impl World {
     /// An event is damaged, and an operator marks it.
     fn mark(&mut self) {
         self.end_leader(true);
-        self.settle_all();
+        self.settle_rows();
         let log = self.store.log(1);
         let events: Vec<_> =
             log.into_iter().filter(|entry| !entry.changes().is_empty()).collect();
@@ -229,7 +218,7 @@ impl World {
         let level = self.rng.u8(0..3);
         if level == 2 || self.plan.level == 2 {
             // The command waits until late writes have landed.
-            self.settle_all();
+            self.settle_rows();
         }
         if self.plan.level == 2 {
             self.stray_before = self.epoch + 1;

@@ -168,6 +168,7 @@ impl World {
         let of_group = group.events.iter().map(|event| &event.entry);
         let drawn = of_log.chain(of_group.filter(|entry| entry.ws == ws));
         let mut last = drawn.filter_map(|entry| entry.drawn).max().unwrap_or(0);
+        let last_drawn = last;
         let (mut made, mut changes, mut written) = (None, Vec::new(), Vec::new());
         for change in &command.changes {
             let id = change.id.unwrap_or_else(|| {
@@ -175,20 +176,15 @@ impl World {
                 made = Some(last);
                 last
             });
-            let row = change.id.and_then(|id| group.record(RecordId { ws, id }));
+            // A record with an id that no event has drawn is a stray.
+            let row = change.id.filter(|id| *id <= last_drawn).and_then(|id| {
+                group.record(RecordId { ws, id })
+            });
             if change.id.is_some() && row.is_none() {
                 return None;
             }
             let after = change.applied_to(row.map(|(record, _)| record));
-            let is_doubtful = row.is_some_and(|(_, version)| {
-                !self.has(Defect::TrustsStrays)
-                    && decide::may_be_stray(
-                        version.epoch,
-                        leader.epoch,
-                        self.is_epoch_of_level_2(version.epoch),
-                        self.plan.shape.lands_late(),
-                    )
-            });
+            let is_doubtful = row.is_some_and(|(_, version)| self.is_doubtful(leader, version));
             let record = row.map(|(record, _)| record);
             let before =
                 if is_doubtful { Before::Doubtful(record) } else { Before::Known(record) };
@@ -197,6 +193,20 @@ impl World {
         }
         let content = Content::Event(written);
         Some(GroupEvent { entry: LogEntry { version, ws, drawn: made, content }, changes })
+    }
+
+    /// Whether a record with this version may follow from no event of the log.
+    fn is_doubtful(&self, leader: &Leader, version: Version) -> bool {
+        let by_log = matches!(self.defect, Some(Defect::EntriesInLateCall | Defect::StraysByLog));
+        let may_be_stray = decide::may_be_stray(
+            version.epoch,
+            leader.epoch,
+            self.is_epoch_of_level_2(version.epoch),
+            self.plan.shape.lands_late(),
+        );
+        may_be_stray
+            && !self.has(Defect::TrustsStrays)
+            && !(by_log && leader.entry_at(version).is_some())
     }
 
     /// Whether a command must be refused because of a unique field.
@@ -265,8 +275,9 @@ impl World {
         let mut puts = Vec::new();
         if self.plan.shape.writes_groups_atomically() {
             puts.extend(group.events.iter().flat_map(record_puts));
-            group.shares_call = !lands_late
-                || (self.defect == Some(Defect::EntriesInLateCall) && self.plan.level == 2);
+            let shares =
+                matches!(self.defect, Some(Defect::EntriesInLateCall | Defect::SharedLateCall));
+            group.shares_call = !lands_late || (shares && self.plan.level == 2);
         }
         let shares_call = group.shares_call;
         let of_index = self.entries_of_group(leader, None);

@@ -47,7 +47,8 @@ impl World {
 
     pub(crate) fn judge_if_idle(&mut self) -> Checked {
         let Some(leader) = self.leader.take() else { return Ok(()) };
-        let judged = match leader.is_idle() {
+        let is_new = self.judged_writes != self.store.writes;
+        let judged = match leader.is_idle() && is_new {
             true => self.judge_lists(&leader),
             false => Ok(()),
         };
@@ -57,6 +58,7 @@ impl World {
 
     /// Each list that can be read equals a scan, and no two active records have one unique key.
     pub(crate) fn judge_lists(&mut self, leader: &Leader) -> Checked {
+        self.judged_writes = self.store.writes;
         for number in self.readable(leader, Definition::Index) {
             for ws in 1..=self.plan.workspaces {
                 for a in 0..VALUES {
@@ -204,7 +206,12 @@ impl World {
                 self.tick()?;
                 continue;
             }
-            let Some((one, other, _)) = self.duplicate(|_| true) else { return Ok(()) };
+            // A record with an id that no event has drawn cannot be changed.
+            let log = self.store.log(1);
+            let is_drawn = |id: RecordId| {
+                log.iter().any(|entry| entry.ws == id.ws && entry.drawn >= Some(id.id))
+            };
+            let Some((one, other, _)) = self.duplicate(is_drawn) else { return Ok(()) };
             let Some(mut leader) = self.leader.take() else { continue };
             let id = if self.rng.bool() { one } else { other };
             let edit = crate::commands::Edit { u: Some(None), ..no_edit(Some(id.id)) };

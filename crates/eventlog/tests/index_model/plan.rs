@@ -56,6 +56,10 @@ pub(crate) struct Plan {
     pub(crate) set_level: bool,
     /// The indexes are declared when there are records.
     pub(crate) deploys_later: bool,
+    /// Commands mostly change the newest records, so that a build meets each old one once.
+    pub(crate) favours_new: bool,
+    /// How often builds do a step, in hundredths.
+    pub(crate) build_share: u32,
     /// One of the nodes has a program that declares no index.
     pub(crate) two_programs: bool,
 }
@@ -84,8 +88,11 @@ impl Plan {
             import: one_in(10),
             set_level: one_in(6),
             deploys_later: one_in(2),
+            favours_new: one_in(2),
+            build_share: 0,
             two_programs: one_in(3),
         };
+        plan.build_share = rng.u32(10..60);
         plan.shape = Shape::ALL[rng.usize(0..4)];
         plan.level = rng.u8(0..3);
         plan.steps = rng.u32(80..400);
@@ -93,17 +100,27 @@ impl Plan {
         plan
     }
 
+    /// Leaders end often, and nothing else happens.
+    fn only_takeovers(&mut self) {
+        (self.takeover, self.late, self.crash) = (true, 50, 15);
+        (self.time, self.foreign, self.damage, self.lower) = (false, false, false, false);
+        (self.mark, self.backup, self.import, self.set_level) = (false, false, false, false);
+    }
+
     /// A history of a mistake has what the mistake needs.
     fn favour(&mut self, defect: Option<Defect>) {
         let Some(defect) = defect else { return };
         match defect {
-            Defect::EntriesInLateCall | Defect::TrustsStrays => {
+            Defect::EntriesInLateCall
+            | Defect::SharedLateCall
+            | Defect::StraysByLog
+            | Defect::TrustsStrays => {
+                self.only_takeovers();
                 (self.shape, self.level, self.stalls_at_level_2) = (Shape::Dynamo, 2, true);
-                (self.takeover, self.late, self.set_level) = (true, 50, false);
             }
             Defect::EntriesWithoutLease => {
+                self.only_takeovers();
                 (self.shape, self.level, self.stalls_at_level_2) = (Shape::Cassandra, 2, true);
-                (self.takeover, self.late, self.set_level) = (true, 50, false);
             }
             Defect::EntriesOfUncommitted => {
                 (self.shape, self.partial) = (Shape::Cassandra, 150);
@@ -116,25 +133,28 @@ impl Plan {
             Defect::EntryFailsCommand
             | Defect::BrokenInMemory
             | Defect::UniqueSkipsDamaged => self.damage = true,
-            Defect::RecoveryObeysProgress | Defect::PlainProgress => {
-                (self.late, self.takeover, self.crash, self.deploys_later) = (50, true, 15, true);
-                (self.mark, self.damage) = (true, true);
-            }
-            Defect::BuildBeforeFence => {
-                (self.late, self.takeover, self.crash, self.deploys_later) = (50, true, 15, true);
+            Defect::RecoveryObeysProgress | Defect::PlainProgress | Defect::BuildBeforeFence => {
+                self.only_takeovers();
+                (self.deploys_later, self.favours_new) = (true, true);
+                self.mark = defect == Defect::PlainProgress;
+                if defect == Defect::PlainProgress {
+                    self.late = 300;
+                }
+                if !self.shape.lands_late() {
+                    self.shape = Shape::Cassandra;
+                }
             }
             Defect::DeclaredOnly | Defect::ListOfNodeStart => {
-                (self.two_programs, self.takeover) = (true, true);
+                (self.two_programs, self.takeover, self.deploys_later) = (true, true, true);
             }
-            Defect::BuildLooksAtOnce | Defect::OneRowPerKey | Defect::DuplicatesInMemory => {
-                self.deploys_later = true;
+            Defect::BuildLooksAtOnce | Defect::OneRowPerKey => {
+                (self.deploys_later, self.favours_new) = (true, true);
+            }
+            Defect::DuplicatesInMemory => {
+                self.only_takeovers();
+                (self.deploys_later, self.favours_new) = (true, true);
             }
             _ => {}
-        }
-        if matches!(defect, Defect::RecoveryObeysProgress | Defect::BuildBeforeFence)
-            && !self.shape.lands_late()
-        {
-            self.shape = Shape::Cassandra;
         }
     }
 }

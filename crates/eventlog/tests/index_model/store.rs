@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    decide::Progress,
+    decide::{Place, Progress},
     rows::{Equal, IndexList, Key, LogEntry, Record, RecordId, Value, Version},
 };
 
@@ -77,6 +77,8 @@ pub(crate) struct Store {
     pub(crate) today: u64,
     /// Whether an ordered row that has expired still rejects writes with a lower order.
     pub(crate) expired_rows_reject: bool,
+    /// The number of calls that wrote.
+    pub(crate) writes: u64,
     /// What a caller did that the contract forbids.
     pub(crate) breach: Option<String>,
 }
@@ -86,23 +88,28 @@ impl Store {
         self.row(key).map(|row| &row.value)
     }
 
-    pub(crate) fn row(&self, key: &Key) -> Option<&Row> {
-        self.rows.get(key).filter(|row| row.expires.is_none_or(|day| day > self.today))
+    fn is_there(&self, row: &Row) -> bool {
+        row.expires.is_none_or(|day| day > self.today)
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&Key, &Row)> {
-        self.rows.iter().filter(|(_, row)| row.expires.is_none_or(|day| day > self.today))
+    pub(crate) fn row(&self, key: &Key) -> Option<&Row> {
+        self.rows.get(key).filter(|row| self.is_there(row))
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.rows.iter().filter(|(_, row)| self.is_there(row)).map(|(key, _)| key)
     }
 
     /// The ids of the live entries with a key, in their order.
     pub(crate) fn candidates(&self, number: u32, equal: Equal) -> Vec<(u8, u64)> {
-        let of_key = self.rows().filter_map(|(key, row)| match key {
-            Key::Entry(of, place, id) if *of == number && place.equal == equal => {
-                (row.value == Value::Live).then_some((place.order, *id))
-            }
+        let from = Key::Entry(number, Place { equal, order: 0 }, 0);
+        let to = Key::Entry(number, Place { equal, order: u8::MAX }, u64::MAX);
+        let of_key = self.rows.range(from..=to).filter(|(_, row)| self.is_there(row));
+        let live = of_key.filter_map(|(key, row)| match key {
+            Key::Entry(_, place, id) if row.value == Value::Live => Some((place.order, *id)),
             _ => None,
         });
-        of_key.collect()
+        live.collect()
     }
 
     pub(crate) fn entry(&self, offset: u64) -> Option<&LogEntry> {
@@ -120,7 +127,9 @@ impl Store {
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = (RecordId, Record, Version)> + '_ {
-        self.rows.iter().filter_map(|(key, row)| match (key, &row.value) {
+        let from = Key::Record(RecordId { ws: 0, id: 0 });
+        let to = Key::Record(RecordId { ws: u8::MAX, id: u64::MAX });
+        self.rows.range(from..=to).filter_map(|(key, row)| match (key, &row.value) {
             (Key::Record(id), Value::Record(record, version)) => Some((*id, *record, *version)),
             _ => None,
         })
@@ -166,6 +175,7 @@ impl Store {
 
     /// Writes a row whatever is there. Only faults and operators do so.
     pub(crate) fn force(&mut self, key: Key, value: Value) {
+        self.writes += 1;
         self.rows
             .insert(key, Row { value, order: (u32::MAX, 0), hides_ordered: true, expires: None });
     }
@@ -224,6 +234,7 @@ impl Store {
 
     /// Does a call as a whole.
     pub(crate) fn apply(&mut self, write: &Write) -> Outcome {
+        self.writes += 1;
         if write.inserts {
             for entry in &write.entries {
                 match self.entry(entry.version.plog) {

@@ -84,6 +84,8 @@ pub(crate) struct World {
     pub(crate) damaged: Option<(Key, Option<Row>)>,
     pub(crate) backup: Option<(Store, Vec<LogEntry>, BTreeSet<u32>)>,
     pub(crate) is_calm: bool,
+    /// The writes of the storage when lists were judged last.
+    pub(crate) judged_writes: u64,
     pub(crate) report: HistoryReport,
     /// The steps of the history, if they are wanted.
     trace: Option<Vec<String>>,
@@ -112,12 +114,14 @@ impl World {
             damaged: None,
             backup: None,
             is_calm: false,
+            judged_writes: 0,
             report: HistoryReport::default(),
             trace: None,
         };
         if !plan.deploys_later {
             world.declare();
         }
+        world.list_of_node = [world.store.list(), world.store.list()];
         world
     }
 
@@ -172,9 +176,10 @@ impl World {
 
     pub(crate) fn tick(&mut self) -> Checked {
         match self.rng.u32(0..100) {
-            0..6 if !self.is_calm => self.fault()?,
-            6..14 => self.step_reader()?,
-            14..34 => self.step_build()?,
+            0..4 if !self.is_calm => self.fault()?,
+            4..6 => self.land_one(),
+            6..12 => self.step_reader()?,
+            at if at < 12 + self.build_share() => self.step_build()?,
             _ if self.leader.is_none() => self.take_over(),
             _ => self.step_leader()?,
         }
@@ -185,12 +190,17 @@ impl World {
         }
     }
 
+    fn build_share(&self) -> u32 {
+        if self.is_calm { 60 } else { self.plan.build_share }
+    }
+
     /// Ends the faults, and lets everything that was begun end.
     fn calm(&mut self) -> Checked {
         self.is_calm = true;
         self.note(|| "-- calm --".to_owned());
         self.heal();
         self.replace_unusable();
+        self.list_of_node = [self.store.list(), self.store.list()];
         self.take_over();
         self.free_duplicates()?;
         self.until_complete()?;
@@ -209,7 +219,7 @@ impl World {
 
     /// Goes on until the leader is idle and every index that is on is complete.
     fn until_complete(&mut self) -> Checked {
-        for _ in 0..4000 {
+        for _ in 0..6000 {
             if self.leader.as_ref().is_some_and(Leader::is_complete) {
                 return Ok(());
             }
@@ -270,6 +280,14 @@ impl World {
         }
     }
 
+    fn land_one(&mut self) {
+        if !self.pool.is_empty() && !self.is_calm {
+            let at = self.rng.usize(0..self.pool.len());
+            let write = self.pool.swap_remove(at);
+            self.land(write);
+        }
+    }
+
     /// The order of a row that follows from an event.
     pub(crate) fn order_of(version: Version) -> RowOrder {
         (version.epoch, version.plog)
@@ -305,10 +323,13 @@ impl World {
         }
     }
 
-    /// All writes of the pool land, or never will.
-    pub(crate) fn settle_all(&mut self) {
-        let pool: Vec<Write> = self.pool.drain(..).collect();
-        for write in pool {
+    /// All writes of the pool but those of progress land, or never will.
+    pub(crate) fn settle_rows(&mut self) {
+        let is_progress =
+            |write: &Write| write.puts.iter().any(|put| matches!(put.key, Key::Progress(_)));
+        let (of_progress, others) = self.pool.drain(..).partition(is_progress);
+        self.pool = of_progress;
+        for write in others {
             if self.rng.bool() {
                 self.land(write);
             }
@@ -326,7 +347,7 @@ impl World {
             // Indexes that were dropped get new numbers at the next start of a node.
             self.declare();
         }
-        if self.rng.u32(0..3) == 0 || self.list_of_node[node].is_empty() {
+        if self.rng.u32(0..3) == 0 {
             self.list_of_node[node] = self.store.list();
         }
         let epoch = self.epoch;
