@@ -6,6 +6,7 @@ use crate::{
     decide::{self, Progress},
     defect::Defect,
     leader::Leader,
+    mistaken,
     rows::{Definition, Key, LogEntry, RecordId, RecordPlace, Value, Version},
     store::{Outcome, Put, Write},
     world::{Checked, Sent, World},
@@ -109,9 +110,8 @@ impl World {
     }
 
     fn begin_build(&mut self, leader: &mut Leader) {
-        let is_fenced = leader.is_fenced
-            || !self.plan.shape.lands_late()
-            || self.has(Defect::BuildBeforeFence);
+        let is_fenced =
+            leader.is_fenced || !self.plan.shape.lands_late() || self.has(Defect::BuildBeforeFence);
         let mut waiting = leader.maintained();
         waiting.retain(|(number, definition)| {
             leader.progress.get(number) != Some(&Progress::Complete)
@@ -235,9 +235,7 @@ impl World {
             Some((version, build.definition.place(id.ws, &record)))
         };
         let Some((version, Some(place))) = of_log.or_else(of_row) else { return };
-        let is_one_row =
-            self.has(Defect::OneRowPerKey) && build.definition == Definition::Unique;
-        let (key, value) = match is_one_row {
+        let (key, value) = match mistaken::has_one_row(self.defect, build.definition) {
             true => (Key::Holder(build.number, place.equal), Value::Holder(Some(id.id))),
             false => (Key::Entry(build.number, place, id.id), Value::Live),
         };
@@ -270,8 +268,8 @@ impl World {
         let before = leader.progress.insert(build.number, progress);
         let mut put = self.progress_put(leader, build.number);
         leader.progress.insert(build.number, before.unwrap_or(Progress::BEGIN));
-        if let (Defect::DuplicatesInMemory, Progress::Building { next, .. }) =
-            (self.defect.unwrap_or(Defect::NoEmpties), progress)
+        if self.has(Defect::DuplicatesInMemory)
+            && let Progress::Building { next, .. } = progress
         {
             let stored = Progress::Building { next, has_duplicates: false };
             put.value = Value::Progress(stored);

@@ -26,8 +26,7 @@ impl fmt::Debug for Edit {
         }
         let show = |value: u8| value.to_string();
         let shown = |value: Option<u8>| value.map_or("-".to_owned(), show);
-        let fields =
-            [("a", self.a.map(shown)), ("b", self.b.map(show)), ("u", self.u.map(shown))];
+        let fields = [("a", self.a.map(shown)), ("b", self.b.map(show)), ("u", self.u.map(shown))];
         for (name, value) in fields {
             value.map_or(Ok(()), |value| write!(f, " {name}={value}"))?;
         }
@@ -110,7 +109,8 @@ impl World {
             true => (None, None),
             false => {
                 let is_newest = self.plan.favours_new && self.rng.u32(0..4) > 0;
-                let at = if is_newest { records.len() - 1 } else { self.rng.usize(0..records.len()) };
+                let at =
+                    if is_newest { records.len() - 1 } else { self.rng.usize(0..records.len()) };
                 let (id, record) = records[at];
                 let turns = self.rng.u32(0..4) == 0;
                 (Some(id), turns.then_some(!record.is_active))

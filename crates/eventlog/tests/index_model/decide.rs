@@ -41,10 +41,7 @@ pub(crate) struct EntryChange<P> {
 }
 
 /// Returns the entries that follow from a change. Both have the order of the event of the change.
-pub(crate) fn entries<P: Copy + PartialEq>(
-    before: Before<P>,
-    after: Option<P>,
-) -> EntryChange<P> {
+pub(crate) fn entries<P: Copy + PartialEq>(before: Before<P>, after: Option<P>) -> EntryChange<P> {
     let (Before::Known(had) | Before::Doubtful(had)) = before;
     let has_entry = before == Before::Known(after);
     EntryChange { live: after.filter(|_| !has_entry), empty: had.filter(|had| after != Some(*had)) }

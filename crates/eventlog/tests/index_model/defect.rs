@@ -71,8 +71,10 @@ pub(crate) enum Defect {
     ShortPageIsLast,
 
     // Unique fields.
-    /// A unique key has one row, which names its holder.
+    /// A unique key has one row, which names its holder. A record that leaves the key empties it.
     OneRowPerKey,
+    /// A unique key has one row, which names its holder until another record takes the key.
+    OneRowNeverFreed,
     /// Keys are judged without the earlier commands of the group.
     UniqueWithoutGroup,
     /// In a command the keys that it takes are judged before those that it frees.
@@ -83,6 +85,8 @@ pub(crate) enum Defect {
     UniqueNotAtReactivation,
     /// Two records of one command may take one key.
     UniqueWithoutCommand,
+    /// A command is refused because of a command of its group that is not written.
+    RefusesByUncommitted,
     /// A holder that cannot be read counts as none.
     UniqueSkipsDamaged,
     /// A build looks for duplicates while a group that it does not see is under way.
@@ -108,7 +112,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 39] = [
+    pub(crate) const ALL: [Defect; 41] = [
         Defect::EntriesInLateCall,
         Defect::EntriesWithoutLease,
         Defect::EntriesOfUncommitted,
@@ -139,11 +143,13 @@ impl Defect {
         Defect::PageDoesNotWait,
         Defect::ShortPageIsLast,
         Defect::OneRowPerKey,
+        Defect::OneRowNeverFreed,
         Defect::UniqueWithoutGroup,
         Defect::UniqueRemovalsLast,
         Defect::UniqueTrustsEntries,
         Defect::UniqueNotAtReactivation,
         Defect::UniqueWithoutCommand,
+        Defect::RefusesByUncommitted,
         Defect::UniqueSkipsDamaged,
         Defect::BuildLooksAtOnce,
         Defect::BuildBeforeFence,

@@ -152,8 +152,7 @@ impl World {
         self.end_leader(true);
         self.settle_rows();
         let log = self.store.log(1);
-        let events: Vec<_> =
-            log.into_iter().filter(|entry| !entry.changes().is_empty()).collect();
+        let events: Vec<_> = log.into_iter().filter(|entry| !entry.changes().is_empty()).collect();
         let at = match events.len() {
             0 => return,
             len if self.rng.bool() => len - 1,

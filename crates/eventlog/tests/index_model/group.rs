@@ -21,6 +21,15 @@ pub(crate) struct GroupEvent {
     pub(crate) changes: Vec<EventChange>,
 }
 
+/// A command that is refused because of a unique field.
+#[derive(Clone, Debug)]
+struct Refusal {
+    /// The refusal rests on this many events of the group.
+    rests_on: usize,
+    ws: u8,
+    changes: Vec<EventChange>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     commands: Vec<Command>,
@@ -30,7 +39,8 @@ pub(crate) struct Group {
     /// The ids that may hold a key; `None` if a row of the key cannot be read.
     candidates: BTreeMap<(u32, Equal), Option<Vec<u64>>>,
     events: Vec<GroupEvent>,
-    refused: u64,
+    refusals: Vec<Refusal>,
+    not_found: u64,
     /// The entries of the group are in the call of its events.
     shares_call: bool,
     /// The events that a partial write left out of the log.
@@ -46,14 +56,14 @@ impl Group {
 impl World {
     /// Begins a group, or writes a fencing entry.
     pub(crate) fn begin_work(&mut self, leader: &mut Leader) {
+        if self.rng.u32(0..self.plan.idle) > 0 {
+            return;
+        }
         let must_fence = !leader.is_fenced && self.plan.shape.lands_late();
-        if must_fence && self.rng.u32(0..4) == 0 {
+        if must_fence && self.rng.bool() {
             leader.group = Some(Group::default());
             leader.groups_begun += 1;
             self.plan_commit(leader);
-            return;
-        }
-        if self.rng.u32(0..3) > 0 {
             return;
         }
         let commands = (0..self.rng.usize(1..=4)).map(|_| self.command()).collect();
@@ -131,20 +141,15 @@ impl World {
         let mut group = leader.group.take().unwrap_or_default();
         for command in std::mem::take(&mut group.commands) {
             let Some(event) = self.event_of(leader, &group, &command) else {
-                group.refused += 1;
+                group.not_found += 1;
                 continue;
             };
             let changes = &event.changes;
             let refusal = self.refusal(leader, &group, command.ws, changes);
             if refusal {
                 self.note(|| format!("refuses {command:?}"));
-                let could_read = group.candidates.values().all(Option::is_some);
-                let is_broken = leader.list.iter().any(|index| leader.is_broken(index.number));
-                if could_read && !is_broken {
-                    self.judge_refusal(&group.as_view(), command.ws, changes)?;
-                }
-                self.report.refused += 1;
-                group.refused += 1;
+                let rests_on = group.events.len();
+                group.refusals.push(Refusal { rests_on, ws: command.ws, changes: event.changes });
                 continue;
             }
             let version = event.entry.version;
@@ -177,17 +182,17 @@ impl World {
                 last
             });
             // A record with an id that no event has drawn is a stray.
-            let row = change.id.filter(|id| *id <= last_drawn).and_then(|id| {
-                group.record(RecordId { ws, id })
-            });
+            let row = change
+                .id
+                .filter(|id| *id <= last_drawn)
+                .and_then(|id| group.record(RecordId { ws, id }));
             if change.id.is_some() && row.is_none() {
                 return None;
             }
             let after = change.applied_to(row.map(|(record, _)| record));
             let is_doubtful = row.is_some_and(|(_, version)| self.is_doubtful(leader, version));
             let record = row.map(|(record, _)| record);
-            let before =
-                if is_doubtful { Before::Doubtful(record) } else { Before::Known(record) };
+            let before = if is_doubtful { Before::Doubtful(record) } else { Before::Known(record) };
             changes.push(EventChange { id, before, after });
             written.push(Change { id, replaces: row.map(|(_, version)| version), record: after });
         }
@@ -214,17 +219,14 @@ impl World {
         let mut unique =
             leader.list.iter().filter(|it| it.is_on && it.definition == Definition::Unique);
         unique.any(|index| {
-            let key_of = |record: Record| {
-                Definition::Unique.place(ws, &record).map(|place| place.equal)
-            };
+            let key_of =
+                |record: Record| Definition::Unique.place(ws, &record).map(|place| place.equal);
             let judged: Vec<UniqueChange<u64, Equal>> = changes
                 .iter()
                 .map(|change| {
                     let before = match change.before_in(Definition::Unique, ws) {
                         Before::Known(place) => Before::Known(place.map(|place| place.equal)),
-                        Before::Doubtful(place) => {
-                            Before::Doubtful(place.map(|place| place.equal))
-                        }
+                        Before::Doubtful(place) => Before::Doubtful(place.map(|place| place.equal)),
                     };
                     let was_inactive = matches!(
                         change.before,
@@ -461,13 +463,30 @@ impl World {
     }
 
     /// Answers the commands of the group.
+    ///
+    /// Invariant: a refusal rests only on events that are in the log. The others are answered
+    /// "busy".
     pub(crate) fn answer(&mut self, leader: &mut Leader) -> Checked {
         let Some(group) = &leader.group else { return Ok(()) };
-        self.report.commands += group.events.len() as u64 + group.refused;
+        let could_read = group.candidates.values().all(Option::is_some);
+        let is_broken = leader.list.iter().any(|index| leader.is_broken(index.number));
+        for refusal in &group.refusals {
+            let is_answered = refusal.rests_on <= group.events.len();
+            if !is_answered && !self.has(Defect::RefusesByUncommitted) {
+                continue;
+            }
+            self.report.refused += 1;
+            if could_read && !is_broken {
+                let view = group.view_of(refusal.rests_on);
+                self.judge_refusal(&view, refusal.ws, &refusal.changes)?;
+            }
+        }
+        let answered = group.events.len() + group.refusals.len();
+        self.report.commands += answered as u64 + group.not_found;
         self.acknowledged.extend(group.events.iter().map(|event| event.entry.clone()));
         self.note(|| "answers".to_owned());
         if self.has(Defect::AnswerBeforeEntries) {
-            self.settle();
+            self.settle(leader);
             return self.judge_lists(leader);
         }
         Ok(())
@@ -475,10 +494,16 @@ impl World {
 }
 
 impl Group {
-    /// The records as the next command of the group sees them.
-    fn as_view(&self) -> BTreeMap<RecordId, Record> {
-        let rows = self.read.iter().chain(&self.written);
-        rows.map(|(id, (record, _))| (*id, *record)).collect()
+    /// The records as this many events of the group leave them, if they are in the log.
+    fn view_of(&self, events: usize) -> BTreeMap<RecordId, Record> {
+        let mut view: BTreeMap<RecordId, Record> =
+            self.read.iter().map(|(id, (record, _))| (*id, *record)).collect();
+        for event in self.events.iter().take(events) {
+            for change in &event.changes {
+                view.insert(RecordId { ws: event.entry.ws, id: change.id }, change.after);
+            }
+        }
+        view
     }
 }
 

@@ -16,9 +16,10 @@ use crate::{
 const PAGE: usize = 2;
 
 impl World {
-    /// No command is under way: the records are as the answers say.
-    pub(crate) fn settle(&mut self) {
-        self.settled = self.store.records().map(|(id, record, _)| (id, record)).collect();
+    /// No command is under way: the records are as the answers say, except for strays.
+    pub(crate) fn settle(&mut self, leader: &Leader) {
+        let known = self.store.records().filter(|(id, ..)| self.is_known(leader, *id));
+        self.settled = known.map(|(id, record, _)| (id, record)).collect();
     }
 
     /// Whether the row of a record follows from an event that the leader knows. Other rows are
@@ -102,7 +103,8 @@ impl World {
     fn paged(&self, wanted: Equal, candidates: &[(u8, u64)]) -> Vec<(u8, u64)> {
         let (mut after, mut all) = (None, Vec::new());
         loop {
-            let behind = candidates.iter().filter(|entry| after.is_none_or(|after| **entry > after));
+            let behind =
+                candidates.iter().filter(|entry| after.is_none_or(|after| **entry > after));
             let of_page: Vec<(u8, u64)> = behind.copied().take(PAGE).collect();
             let last = of_page.last().copied().filter(|_| of_page.len() == PAGE);
             let rows = decide::page(self.listed(wanted, &of_page), after, last);
@@ -116,10 +118,7 @@ impl World {
     }
 
     /// Two active records of a workspace that have one unique key.
-    fn duplicate(
-        &self,
-        counts: impl Fn(RecordId) -> bool,
-    ) -> Option<(RecordId, RecordId, Equal)> {
+    fn duplicate(&self, counts: impl Fn(RecordId) -> bool) -> Option<(RecordId, RecordId, Equal)> {
         let mut holders: BTreeMap<Equal, RecordId> = BTreeMap::new();
         for (id, record, _) in self.store.records() {
             let Some(place) = Definition::Unique.place(id.ws, &record) else { continue };
@@ -140,7 +139,7 @@ impl World {
         changes: &[EventChange],
     ) -> Checked {
         let mut after = view.clone();
-        // The rows that the group did not read are as they were.
+        // The group has read all records that it names. Nobody else changes the others.
         for (id, record, _) in self.store.records() {
             after.entry(id).or_insert(record);
         }

@@ -172,7 +172,7 @@ impl World {
             Step::Recovered => {
                 leader.is_ready = true;
                 self.note(|| "recovered".to_owned());
-                self.settle();
+                self.settle(leader);
                 self.judge_log(leader)?;
             }
             Step::ReadRecords => self.read_records(leader),
@@ -185,7 +185,7 @@ impl World {
             Step::EndGroup => {
                 leader.group = None;
                 leader.groups_ended = leader.groups_begun;
-                self.settle();
+                self.settle(leader);
                 self.judge_log(leader)?;
             }
         }
@@ -248,6 +248,9 @@ impl World {
         }
         for entry in &replayed {
             self.plan_replay(leader, entry);
+            if self.rng.u32(0..4) == 0 {
+                leader.steps.push_back(self.offset_put(leader, entry.version.plog + 1));
+            }
         }
         leader.steps.push_back(Step::Recovered);
     }

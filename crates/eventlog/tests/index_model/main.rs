@@ -5,7 +5,8 @@
 //! alone. A seed that fails is printed with its steps, and replays exactly:
 //! `INDEX_MODEL_SEED=4711 cargo test -p eventlog --test index_model`, with
 //! `INDEX_MODEL_DEFECT=NoEmpties` for an engine with a mistake. `INDEX_MODEL_HISTORIES` sets the
-//! number of histories, and `INDEX_MODEL_FROM` the first seed.
+//! number of histories, and `INDEX_MODEL_FROM` the first seed. `INDEX_MODEL_SHORTEST=10000` prints
+//! the shortest of so many histories that fails, with or without a mistake.
 
 #![allow(clippy::unwrap_used)]
 
@@ -64,6 +65,13 @@ fn story(seed: u64, defect: Option<Defect>) -> String {
     format!("seed {seed}, {defect:?}:\n  {steps}\n  {outcome:?}")
 }
 
+/// The story with the fewest steps of all histories that fail.
+fn shortest_story(seeds: Range<u64>, defect: Option<Defect>) -> Option<String> {
+    let fails = |seed: &u64| World::new(*seed, defect).run().is_err();
+    let steps = |seed: &u64| World::new(*seed, defect).traced().0.len();
+    seeds.filter(fails).min_by_key(steps).map(|seed| story(seed, defect))
+}
+
 /// Runs histories on all processors.
 fn run(seeds: Range<u64>) -> HistoryReport {
     let next = AtomicU64::new(seeds.start);
@@ -96,12 +104,17 @@ fn run(seeds: Range<u64>) -> HistoryReport {
 
 #[test]
 fn lists_equal_scans_and_keys_have_one_holder() {
+    let harmless = Defect::HARMLESS.iter().map(|(defect, _)| *defect);
+    let mut defects = Defect::ALL.into_iter().chain(harmless);
+    let defect = variable("INDEX_MODEL_DEFECT")
+        .and_then(|name| defects.find(|defect| format!("{defect:?}") == name));
     if let Some(seed) = number("INDEX_MODEL_SEED") {
-        let defect = variable("INDEX_MODEL_DEFECT").and_then(|name| {
-            let harmless = Defect::HARMLESS.iter().map(|(defect, _)| *defect);
-            Defect::ALL.into_iter().chain(harmless).find(|it| format!("{it:?}") == name)
-        });
         println!("{}", story(seed, defect));
+        return;
+    }
+    if let Some(histories) = number("INDEX_MODEL_SHORTEST") {
+        let story = shortest_story(0..histories, defect);
+        println!("{}", story.as_deref().unwrap_or("no history fails"));
         return;
     }
     let usual = if tck::trial::is_long() { HISTORIES_OF_A_LONG_RUN } else { HISTORIES };

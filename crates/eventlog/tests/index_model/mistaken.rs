@@ -55,15 +55,14 @@ pub(crate) fn entry_puts(
             taken.extend(follows.live.map(|place| (place, change.id)));
             freed.extend(follows.empty.map(|place| (place, change.id)));
         }
-        if defect == Some(Defect::OneRowPerKey) && *definition == Definition::Unique {
-            for (place, id) in &taken {
-                let key = Key::Holder(*number, place.equal);
-                live.push(Put::ordered(key, Value::Holder(Some(*id)), order));
-            }
+        if has_one_row(defect, *definition) {
+            let row = |place: &RecordPlace, id| {
+                Put::ordered(Key::Holder(*number, place.equal), Value::Holder(id), order)
+            };
+            live.extend(taken.iter().map(|(place, id)| row(place, Some(*id))));
             freed.retain(|(place, _)| !taken.iter().any(|(other, _)| other == place));
-            for (place, _) in &freed {
-                let key = Key::Holder(*number, place.equal);
-                empty.push(Put::ordered(key, Value::Holder(None), order));
+            if defect == Some(Defect::OneRowPerKey) {
+                empty.extend(freed.iter().map(|(place, _)| row(place, None)));
             }
             continue;
         }
@@ -91,6 +90,12 @@ pub(crate) fn entry_puts(
         Some(Defect::EmptyBeforeLive) => empty.into_iter().chain(live).collect(),
         _ => live.into_iter().chain(empty).collect(),
     }
+}
+
+/// Whether each key of the index has one row, which names its holder.
+pub(crate) fn has_one_row(defect: Option<Defect>, definition: Definition) -> bool {
+    let has = matches!(defect, Some(Defect::OneRowPerKey | Defect::OneRowNeverFreed));
+    has && definition == Definition::Unique
 }
 
 /// The rows of a list.
@@ -132,9 +137,7 @@ pub(crate) fn conflict(
 ) -> bool {
     let both = |key| stored(key).into_iter().chain(of_group(key)).collect::<Vec<_>>();
     match defect {
-        Some(Defect::UniqueWithoutGroup) => {
-            decide::conflict(changes, stored, stored_now).is_some()
-        }
+        Some(Defect::UniqueWithoutGroup) => decide::conflict(changes, stored, stored_now).is_some(),
         Some(Defect::UniqueRemovalsLast) => {
             changes.iter().any(|change| decide::conflict(&[*change], both, &now).is_some())
         }

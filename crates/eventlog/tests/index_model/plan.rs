@@ -58,8 +58,11 @@ pub(crate) struct Plan {
     pub(crate) deploys_later: bool,
     /// Commands mostly change the newest records, so that a build meets each old one once.
     pub(crate) favours_new: bool,
-    /// How often builds do a step, in hundredths.
+    /// An idle leader begins something in one of so many steps.
+    pub(crate) idle: u32,
+    /// How often builds and readers do a step, in hundredths.
     pub(crate) build_share: u32,
+    pub(crate) reader_share: u32,
     /// One of the nodes has a program that declares no index.
     pub(crate) two_programs: bool,
 }
@@ -89,10 +92,14 @@ impl Plan {
             set_level: one_in(6),
             deploys_later: one_in(2),
             favours_new: one_in(2),
+            idle: 0,
             build_share: 0,
+            reader_share: 0,
             two_programs: one_in(3),
         };
-        plan.build_share = rng.u32(10..60);
+        plan.idle = rng.u32(1..5);
+        plan.build_share = rng.u32(10..50);
+        plan.reader_share = rng.u32(3..20);
         plan.shape = Shape::ALL[rng.usize(0..4)];
         plan.level = rng.u8(0..3);
         plan.steps = rng.u32(80..400);
@@ -122,7 +129,7 @@ impl Plan {
                 self.only_takeovers();
                 (self.shape, self.level, self.stalls_at_level_2) = (Shape::Cassandra, 2, true);
             }
-            Defect::EntriesOfUncommitted => {
+            Defect::EntriesOfUncommitted | Defect::RefusesByUncommitted => {
                 (self.shape, self.partial) = (Shape::Cassandra, 150);
                 self.level = self.level.min(1);
             }
@@ -130,15 +137,18 @@ impl Plan {
                 self.mark = true;
                 self.deploys_later = defect != Defect::MarkerKeepsProgress;
             }
-            Defect::EntryFailsCommand
-            | Defect::BrokenInMemory
-            | Defect::UniqueSkipsDamaged => self.damage = true,
+            Defect::EntryFailsCommand | Defect::BrokenInMemory | Defect::UniqueSkipsDamaged => {
+                self.damage = true
+            }
             Defect::RecoveryObeysProgress | Defect::PlainProgress | Defect::BuildBeforeFence => {
                 self.only_takeovers();
                 (self.deploys_later, self.favours_new) = (true, true);
                 self.mark = defect == Defect::PlainProgress;
-                if defect == Defect::PlainProgress {
-                    self.late = 300;
+                (self.crash, self.build_share, self.steps) = (30, 40, self.steps + 200);
+                match defect {
+                    Defect::PlainProgress => self.late = 300,
+                    Defect::BuildBeforeFence => self.idle = 12,
+                    _ => {}
                 }
                 if !self.shape.lands_late() {
                     self.shape = Shape::Cassandra;
@@ -147,12 +157,29 @@ impl Plan {
             Defect::DeclaredOnly | Defect::ListOfNodeStart => {
                 (self.two_programs, self.takeover, self.deploys_later) = (true, true, true);
             }
-            Defect::BuildLooksAtOnce | Defect::OneRowPerKey => {
+            Defect::OneRowPerKey | Defect::OneRowNeverFreed => {
+                (self.deploys_later, self.favours_new) = (true, true)
+            }
+            Defect::BuildLooksAtOnce => {
                 (self.deploys_later, self.favours_new) = (true, true);
+                (self.idle, self.build_share, self.steps) = (1, 45, self.steps + 200);
+                if !self.shape.lands_late() {
+                    self.shape = Shape::Dynamo;
+                }
             }
             Defect::DuplicatesInMemory => {
                 self.only_takeovers();
                 (self.deploys_later, self.favours_new) = (true, true);
+                (self.crash, self.build_share, self.steps) = (20, 40, self.steps + 200);
+            }
+            Defect::PageDoesNotWait => {
+                self.only_takeovers();
+                (self.deploys_later, self.takeover, self.crash) = (false, false, 0);
+                (self.workspaces, self.build_share, self.reader_share) = (1, 10, 40);
+                self.late = 0;
+                if !self.shape.lands_late() {
+                    self.shape = Shape::Dynamo;
+                }
             }
             _ => {}
         }

@@ -32,9 +32,15 @@ pub(crate) struct Reader {
 enum ReaderStep {
     ReadEntries,
     /// Reads the records of these candidates. Others may follow.
-    ReadRecords { candidates: Vec<(u8, u64)>, others_follow: bool },
+    ReadRecords {
+        candidates: Vec<(u8, u64)>,
+        others_follow: bool,
+    },
     /// Waits until this many groups have ended, and then goes on or ends.
-    Wait { groups: u64, others_follow: bool },
+    Wait {
+        groups: u64,
+        others_follow: bool,
+    },
 }
 
 impl World {
@@ -70,8 +76,7 @@ impl World {
         let ws = self.rng.u8(1..=self.plan.workspaces);
         let wanted = (ws, self.rng.u8(0..VALUES));
         let settled = self.settled.iter();
-        let seen =
-            settled.map(|(id, record)| (*id, vec![Definition::Index.place(id.ws, record)]));
+        let seen = settled.map(|(id, record)| (*id, vec![Definition::Index.place(id.ws, record)]));
         self.reader = Some(Reader {
             number: *number,
             wanted,

@@ -135,7 +135,13 @@ impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Record { is_active, a, b, u } = self;
         let field = |value: &Option<u8>| value.map_or("-".to_owned(), |value| value.to_string());
-        write!(f, "a={} b={b} u={}{}", field(a), field(u), if *is_active { "" } else { " inactive" })
+        write!(
+            f,
+            "a={} b={b} u={}{}",
+            field(a),
+            field(u),
+            if *is_active { "" } else { " inactive" }
+        )
     }
 }
 

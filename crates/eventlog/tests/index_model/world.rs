@@ -178,8 +178,8 @@ impl World {
         match self.rng.u32(0..100) {
             0..4 if !self.is_calm => self.fault()?,
             4..6 => self.land_one(),
-            6..12 => self.step_reader()?,
-            at if at < 12 + self.build_share() => self.step_build()?,
+            at if at < 6 + self.plan.reader_share => self.step_reader()?,
+            at if at < 6 + self.plan.reader_share + self.build_share() => self.step_build()?,
             _ if self.leader.is_none() => self.take_over(),
             _ => self.step_leader()?,
         }
@@ -191,7 +191,7 @@ impl World {
     }
 
     fn build_share(&self) -> u32 {
-        if self.is_calm { 60 } else { self.plan.build_share }
+        if self.is_calm { 45 } else { self.plan.build_share }
     }
 
     /// Ends the faults, and lets everything that was begun end.
