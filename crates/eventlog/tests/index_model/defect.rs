@@ -65,7 +65,7 @@ pub(crate) enum Defect {
     ReaderLeavesOutMoved,
     /// A reader verifies the key, and takes the `order` fields from the entry.
     ReaderTrustsOrder,
-    /// A page is answered while the entry of a record that it leaves to a later page is not written.
+    /// A page is answered while a record that it leaves to a later page may lack its entry.
     PageDoesNotWait,
     /// A page with fewer rows than were asked for counts as the last one.
     ShortPageIsLast,

@@ -12,6 +12,7 @@
 
 mod build;
 mod commands;
+mod commit;
 mod decide;
 mod defect;
 mod faults;

@@ -146,7 +146,7 @@ impl Plan {
                 self.mark = defect == Defect::PlainProgress;
                 (self.crash, self.build_share, self.steps) = (30, 40, self.steps + 200);
                 match defect {
-                    Defect::PlainProgress => self.late = 300,
+                    Defect::PlainProgress => (self.crash, self.late) = (60, 100),
                     Defect::BuildBeforeFence => self.idle = 12,
                     _ => {}
                 }
@@ -161,6 +161,7 @@ impl Plan {
                 (self.deploys_later, self.favours_new) = (true, true)
             }
             Defect::BuildLooksAtOnce => {
+                self.only_takeovers();
                 (self.deploys_later, self.favours_new) = (true, true);
                 (self.idle, self.build_share, self.steps) = (1, 45, self.steps + 200);
                 if !self.shape.lands_late() {

@@ -30,6 +30,8 @@ pub(crate) fn violation<T>(of: &'static str, what: String) -> Checked<T> {
 /// What was done in a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HistoryReport {
+    /// The histories of each shape of storage, for each level that they begin with.
+    pub(crate) histories: [[u64; 3]; 4],
     pub(crate) leaders: u64,
     pub(crate) commands: u64,
     pub(crate) refused: u64,
@@ -41,6 +43,10 @@ pub(crate) struct HistoryReport {
 
 impl HistoryReport {
     pub(crate) fn add(&mut self, other: &HistoryReport) {
+        let of_others = other.histories.iter().flatten();
+        for (sum, more) in self.histories.iter_mut().flatten().zip(of_others) {
+            *sum += more;
+        }
         self.leaders += other.leaders;
         self.commands += other.commands;
         self.refused += other.refused;
@@ -145,8 +151,10 @@ impl World {
     pub(crate) fn declare(&mut self) {
         let mut list = self.store.list();
         decide::declare(&mut list, &Definition::ALL);
-        self.note(|| format!("declare: {list:?}"));
-        self.store.force(Key::Deployment, Value::List(list));
+        if list != self.store.list() {
+            self.note(|| format!("declares {list:?}"));
+            self.store.force(Key::Deployment, Value::List(list));
+        }
     }
 
     /// Whether a leader of level 2 may have written under an epoch.
@@ -168,6 +176,7 @@ impl World {
     }
 
     fn play(&mut self) -> Checked {
+        self.report.histories[self.plan.shape as usize][usize::from(self.plan.level)] += 1;
         for _ in 0..self.plan.steps {
             self.tick()?;
         }
@@ -175,11 +184,14 @@ impl World {
     }
 
     pub(crate) fn tick(&mut self) -> Checked {
+        let lands = 4 + self.pool.len().min(6) as u32;
+        let reads = lands + self.plan.reader_share;
+        let builds = reads + self.build_share();
         match self.rng.u32(0..100) {
-            0..4 if !self.is_calm => self.fault()?,
-            4..6 => self.land_one(),
-            at if at < 6 + self.plan.reader_share => self.step_reader()?,
-            at if at < 6 + self.plan.reader_share + self.build_share() => self.step_build()?,
+            at if at < 4 && !self.is_calm => self.fault()?,
+            at if at < lands => self.land_one(),
+            at if at < reads => self.step_reader()?,
+            at if at < builds => self.step_build()?,
             _ if self.leader.is_none() => self.take_over(),
             _ => self.step_leader()?,
         }
