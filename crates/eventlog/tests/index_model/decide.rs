@@ -244,6 +244,34 @@ pub(crate) fn declare<D: Copy + PartialEq>(list: &mut Vec<StoredIndex<D>>, decla
     }
 }
 
+/// Gives an index a new number, with new keys. The former number stays on until the new one is
+/// complete.
+///
+/// Invariant: a partition judges a unique key by all numbers that are on. A simpler version turns
+/// the former number off at once. The new number has no entries yet. So a second record could take
+/// a key that was protected all the time.
+pub(crate) fn rebuild<D: Copy>(list: &mut Vec<StoredIndex<D>>, number: u32) {
+    if let Some(index) = list.iter().find(|index| index.number == number && index.is_on) {
+        let (definition, number) = (index.definition, list.len() as u32 + 1);
+        list.push(StoredIndex { number, definition, is_on: true });
+    }
+}
+
+/// Turns the former numbers off of all indexes that have a later number that is complete.
+pub(crate) fn retire<D: Copy + PartialEq>(
+    list: &mut [StoredIndex<D>],
+    is_complete: impl Fn(u32) -> bool,
+) {
+    let complete = list.iter().filter(|index| index.is_on && is_complete(index.number));
+    let complete: Vec<StoredIndex<D>> = complete.copied().collect();
+    for index in list {
+        let is_later = |other: &StoredIndex<D>| {
+            other.definition == index.definition && other.number > index.number
+        };
+        index.is_on &= !complete.iter().any(is_later);
+    }
+}
+
 /// Turns an index off. A later deployment that declares it gets a new number, and so new keys.
 pub(crate) fn drop_index<D>(list: &mut [StoredIndex<D>], number: u32) {
     list.iter_mut().filter(|index| index.number == number).for_each(|index| index.is_on = false);

@@ -53,6 +53,8 @@ pub(crate) enum Defect {
     EntriesAfterBuild,
     /// A partition maintains the indexes that its program declares, and not those that are stored.
     DeclaredOnly,
+    /// An index that is built anew is turned off before the new one is complete.
+    RebuildDropsFirst,
     /// A node reads the list of indexes when it starts, and not at each start of a partition.
     ListOfNodeStart,
 
@@ -112,7 +114,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 41] = [
+    pub(crate) const ALL: [Defect; 42] = [
         Defect::EntriesInLateCall,
         Defect::EntriesWithoutLease,
         Defect::EntriesOfUncommitted,
@@ -135,6 +137,7 @@ impl Defect {
         Defect::BuildFromStoredOffset,
         Defect::EntriesAfterBuild,
         Defect::DeclaredOnly,
+        Defect::RebuildDropsFirst,
         Defect::ListOfNodeStart,
         Defect::ReaderDoesNotVerify,
         Defect::ReaderVerifiesActivity,

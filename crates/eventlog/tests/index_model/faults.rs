@@ -2,6 +2,7 @@
 
 use crate::{
     decide::{self, Place, Progress},
+    defect::Defect,
     rows::{Content, Definition, Key, RecordId, RecordPlace, Value},
     store::{Put, Write},
     world::{Checked, World},
@@ -16,6 +17,8 @@ enum Fault {
     Damage,
     Heal,
     Replace,
+    Rebuild,
+    Retire,
     Lower,
     Mark,
     Backup,
@@ -35,6 +38,8 @@ impl World {
             (plan.damage, Fault::Damage),
             (plan.damage, Fault::Heal),
             (plan.foreign || plan.damage, Fault::Replace),
+            (plan.rebuild, Fault::Rebuild),
+            (plan.rebuild, Fault::Retire),
             (plan.lower, Fault::Lower),
             (plan.mark, Fault::Mark),
             (plan.backup, Fault::Backup),
@@ -63,6 +68,8 @@ impl World {
             Fault::Damage => self.damage(),
             Fault::Heal => self.heal(),
             Fault::Replace => self.replace_unusable(),
+            Fault::Rebuild => self.rebuild(),
+            Fault::Retire => self.retire(),
             Fault::Lower => self.lower_offset(),
             Fault::Mark => self.mark(),
             Fault::Backup => self.back_up(),
@@ -101,6 +108,7 @@ impl World {
         self.note(|| format!("foreign row: {key:?}"));
         self.store.force(key, if live { Value::Live } else { Value::Foreign });
         self.tainted.insert(number);
+        self.is_promised = false;
     }
 
     fn damage(&mut self) {
@@ -133,11 +141,36 @@ impl World {
             })
             .collect();
         unusable.iter().for_each(|number| decide::drop_index(&mut list, *number));
+        self.is_promised &= unusable.is_empty();
         self.note(|| format!("drops {unusable:?}"));
         self.store.force(Key::Deployment, Value::List(list));
         if self.is_calm {
             self.declare();
         }
+    }
+
+    /// An operator builds an index anew that nothing is wrong with.
+    fn rebuild(&mut self) {
+        let mut list = self.store.list();
+        if list.is_empty() || list.len() > 6 {
+            return;
+        }
+        let number = list[self.rng.usize(0..list.len())].number;
+        decide::rebuild(&mut list, number);
+        if self.has(Defect::RebuildDropsFirst) {
+            decide::drop_index(&mut list, number);
+        }
+        self.note(|| format!("builds {number} anew: {list:?}"));
+        self.store.force(Key::Deployment, Value::List(list));
+    }
+
+    fn retire(&mut self) {
+        let mut list = self.store.list();
+        decide::retire(&mut list, |number| {
+            self.store.progress(number) == Progress::Complete && !self.tainted.contains(&number)
+        });
+        self.note(|| format!("retires former numbers: {list:?}"));
+        self.store.force(Key::Deployment, Value::List(list));
     }
 
     fn lower_offset(&mut self) {
@@ -149,6 +182,7 @@ impl World {
 
     /// An event is damaged, and an operator marks it.
     fn mark(&mut self) {
+        self.is_promised = false;
         self.end_leader(true);
         self.settle_rows();
         let log = self.store.log(1);
@@ -186,6 +220,7 @@ impl World {
         self.store = store;
         self.store.today = today;
         (self.acknowledged, self.tainted, self.damaged) = (acknowledged, tainted, None);
+        self.is_promised = false;
         self.list_of_node = Default::default();
     }
 
@@ -207,7 +242,7 @@ impl World {
         self.store.force(Key::Deployment, Value::List(list));
         let puts: Vec<Put> = Vec::new();
         self.store.apply(&Write { entries, inserts: true, ..Write::of(puts) });
-        (self.damaged, self.backup) = (None, None);
+        (self.damaged, self.backup, self.is_promised) = (None, None, false);
         self.tainted.clear();
         self.list_of_node = Default::default();
     }

@@ -67,13 +67,18 @@ impl World {
                 }
             }
         }
-        for number in self.readable(leader, Definition::Unique) {
-            if let Some((one, other, key)) = self.duplicate(|id| self.is_known(leader, id)) {
-                let what = format!("{one:?} and {other:?} have {key:?}, and {number} is complete");
-                return violation("unique", what);
+        let is_complete = !self.readable(leader, Definition::Unique).is_empty();
+        self.is_promised |= is_complete;
+        self.is_promised &= !leader.list.iter().any(|index| leader.is_broken(index.number));
+        if !is_complete && !self.is_promised {
+            return Ok(());
+        }
+        match self.duplicate(|id| self.is_known(leader, id)) {
+            None => Ok(()),
+            Some((one, other, key)) => {
+                violation("unique", format!("{one:?} and {other:?} have {key:?}, which is unique"))
             }
         }
-        Ok(())
     }
 
     fn judge_list(&self, leader: &Leader, number: u32, wanted: Equal) -> Checked {

@@ -49,6 +49,7 @@ pub(crate) struct Plan {
     pub(crate) time: bool,
     pub(crate) foreign: bool,
     pub(crate) damage: bool,
+    pub(crate) rebuild: bool,
     pub(crate) lower: bool,
     pub(crate) mark: bool,
     pub(crate) backup: bool,
@@ -85,6 +86,7 @@ impl Plan {
             time: one_in(3),
             foreign: one_in(6),
             damage: one_in(6),
+            rebuild: one_in(6),
             lower: one_in(4),
             mark: one_in(5),
             backup: one_in(8),
@@ -103,6 +105,9 @@ impl Plan {
         plan.shape = Shape::ALL[rng.usize(0..4)];
         plan.level = rng.u8(0..3);
         plan.steps = rng.u32(80..400);
+        if plan.shape == Shape::Memory {
+            (plan.damage, plan.backup) = (false, false);
+        }
         plan.favour(defect);
         plan
     }
@@ -111,6 +116,7 @@ impl Plan {
     fn only_takeovers(&mut self) {
         (self.takeover, self.late, self.crash) = (true, 50, 15);
         (self.time, self.foreign, self.damage, self.lower) = (false, false, false, false);
+        self.rebuild = false;
         (self.mark, self.backup, self.import, self.set_level) = (false, false, false, false);
     }
 
@@ -172,6 +178,10 @@ impl Plan {
                 self.only_takeovers();
                 (self.deploys_later, self.favours_new) = (true, true);
                 (self.crash, self.build_share, self.steps) = (20, 40, self.steps + 200);
+            }
+            Defect::RebuildDropsFirst => {
+                self.only_takeovers();
+                self.rebuild = true;
             }
             Defect::PageDoesNotWait => {
                 self.only_takeovers();

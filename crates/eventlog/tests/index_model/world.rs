@@ -89,6 +89,8 @@ pub(crate) struct World {
     /// The damaged row, with what it held before.
     pub(crate) damaged: Option<(Key, Option<Row>)>,
     pub(crate) backup: Option<(Store, Vec<LogEntry>, BTreeSet<u32>)>,
+    /// Whether the unique field was complete, and nothing has made it unusable since then.
+    pub(crate) is_promised: bool,
     pub(crate) is_calm: bool,
     /// The writes of the storage when lists were judged last.
     pub(crate) judged_writes: u64,
@@ -119,6 +121,7 @@ impl World {
             tainted: BTreeSet::new(),
             damaged: None,
             backup: None,
+            is_promised: false,
             is_calm: false,
             judged_writes: 0,
             report: HistoryReport::default(),
@@ -246,13 +249,7 @@ impl World {
         self.report.calls += 1;
         let plan = self.plan;
         if self.chance(plan.crash) {
-            let how = self.rng.u32(0..3);
-            self.note(|| format!("crash {how} at {write:?}"));
-            match how {
-                0 => {}
-                1 => _ = self.land_now(write),
-                _ => self.delay(write),
-            }
+            self.crash_at(write);
             return Sent::Crashed;
         }
         if plan.shape.lands_late() && self.chance(plan.late) {
@@ -267,6 +264,29 @@ impl World {
         }
         self.note(|| format!("write {write:?}: {outcome:?}"));
         Sent::Answered(outcome)
+    }
+
+    /// The process ends before, in or after a call.
+    fn crash_at(&mut self, write: &Write) {
+        let how = self.rng.u32(0..4);
+        let parts = write.entries.len();
+        match how {
+            0 => self.note(|| format!("crash before {write:?}")),
+            1 => {
+                self.note(|| format!("crash after {write:?}"));
+                self.land_now(write);
+            }
+            2 if parts > 1 && !self.plan.shape.writes_groups_atomically() => {
+                let some = self.rng.usize(1..parts);
+                let entries = write.entries[..some].to_vec();
+                self.note(|| format!("crash after {some} of {write:?}"));
+                self.land_now(&Write { entries, ..write.clone() });
+            }
+            _ => {
+                self.note(|| format!("crash, and perhaps late: {write:?}"));
+                self.delay(write);
+            }
+        }
     }
 
     fn land_now(&mut self, write: &Write) -> Outcome {
