@@ -146,38 +146,16 @@ impl Plan {
             Defect::EntryFailsCommand | Defect::BrokenInMemory | Defect::UniqueSkipsDamaged => {
                 self.damage = true
             }
-            Defect::RecoveryObeysProgress | Defect::PlainProgress | Defect::BuildBeforeFence => {
-                self.only_takeovers();
-                (self.deploys_later, self.favours_new) = (true, true);
-                self.mark = defect == Defect::PlainProgress;
-                (self.crash, self.build_share, self.steps) = (30, 40, self.steps + 200);
-                match defect {
-                    Defect::PlainProgress => (self.crash, self.late) = (60, 100),
-                    Defect::BuildBeforeFence => self.idle = 12,
-                    _ => {}
-                }
-                if !self.shape.lands_late() {
-                    self.shape = Shape::Cassandra;
-                }
-            }
+            Defect::RecoveryObeysProgress
+            | Defect::PlainProgress
+            | Defect::BuildBeforeFence
+            | Defect::BuildLooksAtOnce
+            | Defect::DuplicatesInMemory => self.favour_builds(defect),
             Defect::DeclaredOnly | Defect::ListOfNodeStart => {
                 (self.two_programs, self.takeover, self.deploys_later) = (true, true, true);
             }
             Defect::OneRowPerKey | Defect::OneRowNeverFreed => {
                 (self.deploys_later, self.favours_new) = (true, true)
-            }
-            Defect::BuildLooksAtOnce => {
-                self.only_takeovers();
-                (self.deploys_later, self.favours_new) = (true, true);
-                (self.idle, self.build_share, self.steps) = (1, 45, self.steps + 200);
-                if !self.shape.lands_late() {
-                    self.shape = Shape::Dynamo;
-                }
-            }
-            Defect::DuplicatesInMemory => {
-                self.only_takeovers();
-                (self.deploys_later, self.favours_new) = (true, true);
-                (self.crash, self.build_share, self.steps) = (20, 40, self.steps + 200);
             }
             Defect::RebuildDropsFirst => {
                 self.only_takeovers();
@@ -193,6 +171,22 @@ impl Plan {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Leaders end often while indexes are built.
+    fn favour_builds(&mut self, defect: Defect) {
+        self.only_takeovers();
+        (self.deploys_later, self.favours_new) = (true, true);
+        (self.crash, self.build_share, self.steps) = (25, 40, self.steps + 200);
+        match defect {
+            Defect::PlainProgress => (self.mark, self.crash, self.late) = (true, 60, 100),
+            Defect::BuildBeforeFence => self.idle = 12,
+            Defect::BuildLooksAtOnce => (self.idle, self.crash) = (1, 15),
+            _ => {}
+        }
+        if defect != Defect::DuplicatesInMemory && !self.shape.lands_late() {
+            self.shape = Shape::Cassandra;
         }
     }
 }
