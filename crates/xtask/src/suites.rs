@@ -23,9 +23,10 @@ use crate::{
 
 /// The suites that only compute, by package and target: they use no server, and no outcome depends
 /// on the time that passes.
-const COMPUTING: [(&str, &str); 7] = [
+const COMPUTING: [(&str, &str); 8] = [
     ("docnumbers", "periods"),
     ("docnumbers", "templates"),
+    ("eventlog", "index_model"),
     ("ielections", "simulation"),
     ("isequencer", "isequencer"),
     ("ownership", "balancing"),

@@ -3,7 +3,7 @@
 //!
 //! The decisions are in `decide`, and know nothing of the model. Each history follows from its seed
 //! alone. A seed that fails is printed with its steps, and replays exactly:
-//! `INDEX_MODEL_SEED=4711 cargo test -p eventlog --test index_model`, with
+//! `INDEX_MODEL_SEED=4711 cargo test -p eventlog --test index_model lists -- --nocapture`, with
 //! `INDEX_MODEL_DEFECT=NoEmpties` for an engine with a mistake. `INDEX_MODEL_HISTORIES` sets the
 //! number of histories, and `INDEX_MODEL_FROM` the first seed. `INDEX_MODEL_SHORTEST=10000` prints
 //! the shortest of so many histories that fails, with or without a mistake.
@@ -39,7 +39,7 @@ use defect::Defect;
 use world::{HistoryReport, World};
 
 /// The number of histories of the right design, and the number in a long run.
-const HISTORIES: u64 = 3_000;
+const HISTORIES: u64 = 2_000;
 const HISTORIES_OF_A_LONG_RUN: u64 = 200_000;
 
 /// Each mistake must be found within this number of histories.
