@@ -71,6 +71,7 @@ const RECORDS: usize = 4;
 
 /// The values of a field: few, so that they collide.
 pub(crate) const VALUES: u8 = 3;
+const UNIQUE_VALUES: u8 = 4;
 
 impl World {
     /// A command that a client could send now.
@@ -91,6 +92,14 @@ impl World {
             };
             let changes =
                 vec![swap(records[one], records[other]), swap(records[other], records[one])];
+            return Command { ws, changes };
+        }
+        if records.len() > 1 && !self.store.list().is_empty() && self.rng.u32(0..6) == 0 {
+            // The key of another record, which a command should not get.
+            let taker = self.rng.usize(0..records.len());
+            let holder = (taker + self.rng.usize(1..records.len())) % records.len();
+            let changes =
+                vec![Edit { u: Some(records[holder].1.u), ..no_edit(Some(records[taker].0)) }];
             return Command { ws, changes };
         }
         let mut changes: Vec<Edit> = Vec::new();
@@ -116,12 +125,12 @@ impl World {
                 (Some(id), turns.then_some(!record.is_active))
             }
         };
-        let mut some = |of: u32, empty: u32| {
-            let changes = is_new || self.rng.u32(0..of) == 0;
-            let value = (self.rng.u32(0..empty) > 0).then(|| self.rng.u8(0..VALUES));
+        let mut some = |values: u8, empty: u32| {
+            let changes = is_new || self.rng.bool();
+            let value = (self.rng.u32(0..empty) > 0).then(|| self.rng.u8(0..values));
             changes.then_some(value)
         };
-        let (a, b, u) = (some(2, 8), some(2, 1000), some(2, 3));
+        let (a, b, u) = (some(VALUES, 8), some(VALUES, 1000), some(UNIQUE_VALUES, 3));
         Edit { id, a, b: b.map(Option::unwrap_or_default), u, is_active }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) enum Defect {
     ListOfNodeStart,
 
     // Reading.
+    /// A leader serves lists before it has fenced its log.
+    ListsBeforeFence,
     /// A reader takes entries for records.
     ReaderDoesNotVerify,
     /// A reader verifies that the record is active, and not its key.
@@ -114,7 +116,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 42] = [
+    pub(crate) const ALL: [Defect; 43] = [
         Defect::EntriesInLateCall,
         Defect::EntriesWithoutLease,
         Defect::EntriesOfUncommitted,
@@ -139,6 +141,7 @@ impl Defect {
         Defect::DeclaredOnly,
         Defect::RebuildDropsFirst,
         Defect::ListOfNodeStart,
+        Defect::ListsBeforeFence,
         Defect::ReaderDoesNotVerify,
         Defect::ReaderVerifiesActivity,
         Defect::ReaderLeavesOutMoved,
@@ -158,6 +161,18 @@ impl Defect {
         Defect::BuildBeforeFence,
         Defect::DuplicatesInMemory,
     ];
+
+    /// The seed with which the search for the mistake begins: shortly before the first one that
+    /// finds it, if that is a late one.
+    pub(crate) fn first_seed(self) -> u64 {
+        match self {
+            Defect::EntriesWithoutLease => 1_000,
+            Defect::DuplicatesInMemory => 1_600,
+            Defect::RecoveryObeysProgress => 2_000,
+            Defect::PlainProgress => 2_900,
+            _ => 0,
+        }
+    }
 
     /// Changes that break no promise, each with the reason.
     pub(crate) const HARMLESS: [(Defect, &str); 6] = [

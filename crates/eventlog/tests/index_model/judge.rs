@@ -18,19 +18,31 @@ const PAGE: usize = 2;
 impl World {
     /// No command is under way: the records are as the answers say, except for strays.
     pub(crate) fn settle(&mut self, leader: &Leader) {
-        let known = self.store.records().filter(|(id, ..)| self.is_known(leader, *id));
+        let known = self.store.records().filter(|(id, ..)| self.is_in_log(leader, *id));
         self.settled = known.map(|(id, record, _)| (id, record)).collect();
     }
 
-    /// Whether the row of a record follows from an event that the leader knows. Other rows are
-    /// strays of level 2, or of an event that landed late and that the leader has not met yet.
-    pub(crate) fn is_known(&self, leader: &Leader, id: RecordId) -> bool {
+    /// Whether the row of a record follows from an event that the leader knows.
+    pub(crate) fn is_in_log(&self, leader: &Leader, id: RecordId) -> bool {
         let Some((_, version)) = self.store.record(id) else { return false };
         version.epoch == leader.epoch || leader.entry_at(version).is_some()
     }
 
+    /// Whether the judge counts the row of a record. Nothing is promised for a stray of level 2
+    /// until it is changed.
+    pub(crate) fn counts(&self, leader: &Leader, id: RecordId) -> bool {
+        let Some((_, version)) = self.store.record(id) else { return false };
+        self.is_in_log(leader, id) || !self.is_epoch_of_level_2(version.epoch)
+    }
+
     /// The indexes whose lists the leader serves, and whose rows no other program wrote.
     pub(crate) fn readable(&self, leader: &Leader, of: Definition) -> Vec<u32> {
+        // A record of an event that landed late may lack its entries until the leader meets the
+        // event.
+        if !leader.is_fenced && self.plan.shape.lands_late() && !self.has(Defect::ListsBeforeFence)
+        {
+            return Vec::new();
+        }
         let damaged = self.damaged.as_ref().and_then(|(key, _)| match key {
             Key::Entry(number, ..) | Key::Holder(number, _) => Some(*number),
             _ => None,
@@ -73,7 +85,7 @@ impl World {
         if !is_complete && !self.is_promised {
             return Ok(());
         }
-        match self.duplicate(|id| self.is_known(leader, id)) {
+        match self.duplicate(|id| self.counts(leader, id)) {
             None => Ok(()),
             Some((one, other, key)) => {
                 violation("unique", format!("{one:?} and {other:?} have {key:?}, which is unique"))
@@ -82,7 +94,7 @@ impl World {
     }
 
     fn judge_list(&self, leader: &Leader, number: u32, wanted: Equal) -> Checked {
-        let known = |id| self.is_known(leader, RecordId { ws: wanted.0, id });
+        let known = |id| self.counts(leader, RecordId { ws: wanted.0, id });
         let candidates = self.store.candidates(number, wanted);
         let mut rows = self.listed(wanted, &candidates);
         rows.retain(|(_, id)| known(*id));
@@ -187,7 +199,7 @@ impl World {
         }
         for (id, of_log) in records {
             let row = self.store.record(id);
-            if row != Some(of_log) && (row.is_none() || self.is_known(leader, id)) {
+            if row != Some(of_log) && (row.is_none() || self.is_in_log(leader, id)) {
                 return violation("log", format!("{id:?} is {row:?}, and the log says {of_log:?}"));
             }
         }

@@ -157,6 +157,11 @@ impl Plan {
             Defect::OneRowPerKey | Defect::OneRowNeverFreed => {
                 (self.deploys_later, self.favours_new) = (true, true)
             }
+            Defect::ListsBeforeFence => {
+                self.only_takeovers();
+                (self.shape, self.idle) = (Shape::Dynamo, 6);
+                self.level = self.level.min(1);
+            }
             Defect::RebuildDropsFirst => {
                 self.only_takeovers();
                 self.rebuild = true;

@@ -141,7 +141,7 @@ impl World {
             return violation("list", format!("the list of {wanted:?} is not in order: {rows:?}"));
         }
         for (id, seen) in reader.seen.iter().filter(|(id, _)| id.ws == wanted.0) {
-            if !self.is_known(leader, *id) {
+            if !self.counts(leader, *id) {
                 continue;
             }
             let shown: Vec<u8> =
