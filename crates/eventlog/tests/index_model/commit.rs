@@ -64,16 +64,12 @@ impl World {
             mistaken::entry_puts(self.defect, &event.entry, &event.changes, &maintained)
         });
         let puts: Vec<Put> = puts.collect();
-        // The last event of an entry counts. The live ones come first.
-        let is_last = |(at, put): &(usize, &Put)| {
-            !puts[at + 1..].iter().any(|later| later.key == put.key && later.order >= put.order)
-        };
-        let mut last: Vec<Put> =
-            puts.iter().enumerate().filter(is_last).map(|(_, put)| put.clone()).collect();
-        if !self.has(Defect::EmptyBeforeLive) {
-            last.sort_by_key(|put| matches!(put.value, Value::Empty | Value::Holder(None)));
-        }
-        last
+        let empties_first = self.has(Defect::EmptyBeforeLive);
+        decide::to_send(
+            puts,
+            |put| (put.key, put.order),
+            |put| matches!(put.value, Value::Empty | Value::Holder(None)) == empties_first,
+        )
     }
 
     /// Sends the call with the events. Returns whether the leader goes on.

@@ -47,6 +47,26 @@ pub(crate) fn entries<P: Copy + PartialEq>(before: Before<P>, after: Option<P>) 
     EntryChange { live: after.filter(|_| !has_entry), empty: had.filter(|had| after != Some(*had)) }
 }
 
+/// Returns the entries of the events of a group as they are sent: of each entry the write of the
+/// last event, the live ones first. `entry` returns the key and the order of a write.
+pub(crate) fn to_send<W, K: PartialEq, O: PartialOrd>(
+    writes: Vec<W>,
+    entry: impl Fn(&W) -> (K, O),
+    is_live: impl Fn(&W) -> bool,
+) -> Vec<W> {
+    let mut last: Vec<W> = Vec::with_capacity(writes.len());
+    for write in writes {
+        let (key, order) = entry(&write);
+        match last.iter().position(|other| entry(other).0 == key) {
+            Some(at) if entry(&last[at]).1 <= order => last[at] = write,
+            Some(_) => {}
+            None => last.push(write),
+        }
+    }
+    last.sort_by_key(|write| !is_live(write));
+    last
+}
+
 /// Returns whether the row of a record that is about to be changed may follow from no event of the
 /// log: another leader of trust level 2 wrote it, and writes may land late.
 ///
