@@ -27,6 +27,10 @@ kind = "WDoc"
 fields.customer = { type = "ref", to = ["shop.Customer"] }
 fields.about = "ref"
 fields.note = "string"
+
+[tables."shop.Note"]
+kind = "WDoc"
+fields = { about = "ref" }
 "#;
 
 fn active(id: RecordId, is_active: bool) -> RowChange {
@@ -64,6 +68,9 @@ async fn a_reference_points_to_an_active_record_of_its_tables() {
     let missing = || "record 999999, which does not exist in the workspace".to_owned();
     refused(write(vec![bill("customer", nobody)]).await, &named("customer", missing()));
     refused(write(vec![bill("about", nobody)]).await, &named("about", missing()));
+    // A table without any rule has references, too.
+    let note = new_row(1, "shop.Note", [("about", Value::Ref(nobody))]);
+    refused(write(vec![note]).await, &named("about", missing()).replace("Bill", "Note"));
 
     write(vec![active(customer, false)]).await.unwrap();
     let inactive = || format!("record {} of shop.Customer, which is not active", customer.0);
