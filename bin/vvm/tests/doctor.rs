@@ -353,7 +353,7 @@ fn deployment() {
     let folder = folder();
     NodeProcess::start(folder.path(), "").ready().stop();
     let found = Diagnosis::in_folder(folder.path(), &with_ports(""));
-    found.is_ok("deployment", &["demo/shop is deployed as it is configured"]);
+    found.is_ok("deployment", &["demo/shop fits its deployment"]);
     found.is_ok("leases", &["0 of 1 seats"]);
     // A node that starts has its lock before it opens the storage.
     let lock = LockFile::lock(&folder.path().join("data")).unwrap();
@@ -397,7 +397,8 @@ fn unchanged() {
     let times = fs::FileTimes::new().set_accessed(read_at);
     fs::File::open(&lock).unwrap().set_times(times).unwrap();
     let accessed = || fs::metadata(&lock).unwrap().accessed().unwrap();
-    Diagnosis::in_folder(folder.path(), &config).is_ok("deployment", &["demo/shop is deployed"]);
+    Diagnosis::in_folder(folder.path(), &config)
+        .is_ok("deployment", &["demo/shop fits its deployment"]);
     assert_eq!(accessed(), read_at, "the command has opened the lock");
     assert!(files() == before, "{:?}", files().keys());
 }
@@ -443,7 +444,7 @@ fn server(fixture: &StorageFixture) {
             }
         }
     }
-    found.is_ok("deployment", &["demo/shop is deployed as it is configured"]);
+    found.is_ok("deployment", &["demo/shop fits its deployment"]);
     found.is_ok("leases", &["1 of 16 seats"]);
     node.create_workspace(1);
     node.stop();

@@ -36,7 +36,7 @@ pub(crate) enum ExitReason {
 }
 
 /// The advice of a command that asks for an application that does not exist.
-pub(crate) const CHOOSE_APP: &str = ": choose one of them";
+pub(crate) const CHOOSE_APP: &str = ": choose one with --app OWNER/NAME";
 
 impl CommandError {
     /// The operating system refused a resource that the program needs to run.

@@ -43,15 +43,16 @@ pub(super) async fn check(
         }
         _ => {}
     }
+    // A node that starts has its lock before it opens the storage, and must not meet this command
+    // there.
+    let lock = config.node.folder.join(LockFile::NAME);
+    if target.is_embedded() && running::user_of(&lock).is_some() {
+        return vec![in_use()];
+    }
     let deadline = clock.now() + TIMEOUT;
     let driver = match target.open_for_reading(clock.clone(), deadline).await {
         Ok(driver) => driver,
-        Err(error) => {
-            let lock = config.node.folder.join(LockFile::NAME);
-            let is_locked = error.kind() == ErrorKind::Unavailable && target.is_embedded();
-            let is_in_use = is_locked && running::user_of(&lock).is_some();
-            return vec![if is_in_use { in_use() } else { unreachable(target, &error) }];
-        }
+        Err(error) => return vec![unreachable(target, &error)],
     };
     let check = StorageCheck { clock, config, target, settings, deadline };
     let findings = check.of_driver(&driver, apps).await;

@@ -72,7 +72,7 @@ grep -q "# by the operator" /etc/vvm/vvm.toml || fail "the configuration of the 
 is "$(stat -c %a /etc/vvm)" 700 "the rights that the operator set"
 ! grep -q "no node is started" /tmp/upgrade.log || fail "an upgrade is told as an installation"
 chmod 0750 /etc/vvm
-as_vvm vvm doctor --config /etc/vvm/vvm.toml | grep -q "demo/shop is deployed as it is configured" \
+as_vvm vvm doctor --config /etc/vvm/vvm.toml | grep -q "demo/shop fits its deployment" \
     || fail "the doctor does not find the data of the version before"
 node_works
 

@@ -56,8 +56,13 @@ pub(super) async fn run(
         let what = || format!("cannot open {app} in {target}");
         let opened = System::open(Arc::clone(&driver), system, clock.clone(), deadline).await;
         let system = opened.map_err(|error| CommandError::system(&what(), &error))?;
-        let opened = system.open_app(&app, deadline).await;
-        let opened = opened.map_err(|error| CommandError::system(&what(), &error))?;
+        let opened = system.open_app(&app, deadline).await.map_err(|error| match error {
+            // The name of the application is no option here.
+            sysvvm::Error::DoesNotExist { .. } => {
+                CommandError::config(format!("{}: {error}", what()))
+            }
+            error => CommandError::system(&what(), &error),
+        })?;
         let reader = Reader::new(opened.storage, clock, READ_TIME, opened.entry.partitions);
         show_broken(&schema, &reader).await
     };
