@@ -36,9 +36,8 @@ use crate::{Name, QName, Record, RecordId, TableKind};
 ///
 /// [tables."shop.Bill"]
 /// kind = "WDoc"
-/// # A bill has a customer, which never changes, and a total that is not negative.
-/// fields.customer = { type = "string", required = true, immutable = true }
-/// fields.cents = { type = "int64", min = 0, default = 0 }
+/// fields.customer = { type = "string", required = true, immutable = true } # never changes
+/// fields.cents = { type = "int64", min = 0, default = 0 } # never negative
 /// numbers = { number = "bill" } # a new bill gets the next number of the series `bill`
 ///
 /// [tables."shop.Settings"]
